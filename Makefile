@@ -1,0 +1,60 @@
+# Set-up, the demo, tests and checks. `make` alone lists the targets.
+#   make setup PYTHON=python3.12        another interpreter
+#   make demo STORE=/data/store         another store
+#   make test ARGS="-k vocabulary"      anything else the program takes
+
+STORE ?= store
+PORT ?= 5000
+ARGS ?=
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	$$python -c '$(SUPPORTED)' 2>/dev/null && echo $$python && break; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint format clean mlflow
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP)  ## create .venv and install the project into it
+
+# The stamp comes last: an interrupted install is taken up again, a finished one is not repeated.
+# The exact pins keep torch and torchvision a matching pair, whatever other wheels pip is offered.
+$(STAMP): pyproject.toml constraints.txt
+	@python="$(PYTHON)"; $${python:-false} -c '$(SUPPORTED)' 2>/dev/null || { \
+		echo "PYTHON=$${python:-(none found)}: Python 3.11, 3.12 or 3.13 is needed; name one with PYTHON=/path/to/it" >&2; \
+		exit 1; }; \
+	echo "Setting up .venv with $$python: the first time downloads some GB and takes a few minutes."; \
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $$python -m venv .venv
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[cpu,dev]"
+	@touch $@
+
+demo: $(STAMP)  ## run the whole experiment at a small scale into STORE (default: store)
+	$(BIN)/python pipelines/full.py demo --store $(STORE) $(ARGS)
+
+test: $(STAMP)  ## run the tests, without the slow ones
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-slow: $(STAMP)  ## run the tests that take minutes
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: $(STAMP)  ## check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)  ## format the code and apply the safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove .venv, caches and build folders; the store stays
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist *.egg-info
+	find bownet evaluation pipelines tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+mlflow: $(STAMP)  ## show the runs of STORE in MLflow on 127.0.0.1:5000 (PORT=...)
+	@test -f "$(STORE)/mlflow.db" || { \
+		echo "STORE=$(STORE) holds no mlflow.db: run make demo first, or name another store" >&2; exit 1; }
+	$(BIN)/mlflow ui --backend-store-uri sqlite:///$(STORE)/mlflow.db --host 127.0.0.1 --port $(PORT)

@@ -1,0 +1,206 @@
+"""Every setting of an experiment, as frozen models that are valid as soon as they exist.
+
+The dotted name of a field (`vocabulary.size`) is its name on the command line, in sweeps and in MLflow.
+Defaults are the paper's for CIFAR-100 where it states them; `pipelines/presets.py` holds complete experiments.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+PositiveInt = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Settings(BaseModel):
+    """Base of all settings: immutable, no unknown fields, no infinities."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class Data(Settings):
+    """Which images, and how many."""
+
+    kind: Literal["scenes"] = "scenes"
+    """Where images come from. `scenes` is drawn on the spot from a seed; nothing is downloaded."""
+    image_size: Annotated[int, Field(ge=16, le=256)] = 32
+    """Side of an image in pixels."""
+    train: Annotated[int, Field(ge=100, le=10_000_000)] = 4000
+    """Training images, of the base categories. Their labels are used by evaluators only."""
+    test: Annotated[int, Field(ge=100, le=1_000_000)] = 1200
+    """Test images of the base categories."""
+    novel_per_class: Annotated[int, Field(ge=16, le=100_000)] = 100
+    """Images of each novel category, for few-shot episodes."""
+    shard_size: PositiveInt = 1000
+    """Images per stored file, the unit of parallel work and of resuming."""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Seed of the pictures themselves; training has its own seed."""
+
+
+class Optimiser(Settings):
+    """SGD and its schedule."""
+
+    epochs: PositiveInt = 30
+    """Epochs of training."""
+    iterations_per_epoch: Annotated[int, Field(ge=1)] | None = 2000
+    """Batches that count as one epoch; None means one pass over the images."""
+    batch: Annotated[int, Field(ge=2, le=65536)] = 128
+    """Images per step, over all workers together."""
+    lr: Annotated[float, Field(gt=0, le=100)] = 0.1
+    """Initial learning rate."""
+    schedule: Literal["step", "cosine"] = "step"
+    """`step` multiplies the rate by `drop_factor` at `drops`; `cosine` lowers it to zero."""
+    drops: tuple[Annotated[int, Field(ge=1)], ...] = (12, 24)
+    """Epochs after which the rate is multiplied by `drop_factor`."""
+    drop_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """What a drop multiplies the learning rate by."""
+    warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
+    """Epochs over which the rate rises linearly from near zero."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Momentum of SGD."""
+    nesterov: bool = True
+    """Nesterov's form of momentum."""
+    weight_decay: Annotated[float, Field(ge=0, le=1)] = 5e-4
+    """L2 penalty on all parameters."""
+
+    @model_validator(mode="after")
+    def _drops_within_epochs(self) -> Optimiser:
+        if self.schedule == "step" and list(self.drops) != sorted(set(self.drops)):
+            raise ValueError(f"drops={self.drops}: list epochs in rising order, each once")
+        if self.schedule == "step" and self.drops and self.drops[-1] >= self.epochs:
+            raise ValueError(f"drops={self.drops}: the last drop must come before the end, epochs={self.epochs}")
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(f"warmup_epochs={self.warmup_epochs}: must be below epochs={self.epochs}")
+        return self
+
+
+class Net(Settings):
+    """Architecture of a feature extractor."""
+
+    arch: str = "wrn-28-10"
+    """`wrn-<depth>-<width>` for small images, or resnet18, resnet50."""
+
+    @field_validator("arch")
+    @classmethod
+    def _known(cls, arch: str) -> str:
+        match = re.fullmatch(r"wrn-(\d+)-(\d+)", arch)
+        if match and int(match[1]) >= 10 and (int(match[1]) - 4) % 6 == 0 and 1 <= int(match[2]) <= 64:
+            return arch
+        if arch in ("resnet18", "resnet50"):
+            return arch
+        raise ValueError("known are wrn-<6n+4>-<width> (wrn-10-2, wrn-28-10), resnet18, resnet50")
+
+
+class Teacher(Settings):
+    """The base convnet whose features become the first vocabulary."""
+
+    kind: Literal["rotation", "random"] = "rotation"
+    """`rotation` trains a RotNet; `random` keeps the initial weights."""
+    net: Net = Net()
+    head_layers: Annotated[int, Field(ge=1, le=16)] = 4
+    """Residual layers of the rotation head."""
+    pad: Annotated[int, Field(ge=0, le=64)] = 4
+    """Padding of the random crop that a RotNet sees."""
+    optimiser: Optimiser = Optimiser()
+
+
+class Vocabulary(Settings):
+    """k-means over the teacher's feature vectors, equations 1 and 2."""
+
+    size: Annotated[int, Field(ge=2, le=65536)] = 2048
+    """Number of visual words K. Words are stored as uint16."""
+    tap: str = "block3"
+    """The teacher's feature map that is quantised."""
+    max_points_per_word: PositiveInt = 256
+    """k-means sees at most this many vectors per word, sampled evenly over the images."""
+    init: Literal["kmeans++", "random"] = "kmeans++"
+    """How the first centroids are chosen."""
+    iterations: Annotated[int, Field(ge=1, le=10_000)] = 50
+    """At most this many rounds of Lloyd's algorithm."""
+    tolerance: Annotated[float, Field(ge=0, lt=1)] = 1e-4
+    """Stop when the inertia falls by less than this fraction."""
+
+
+class Perturbation(Settings):
+    """g(x) of section 2.3. The paper names no crop range, so it is recorded with every result."""
+
+    crop_area: tuple[Fraction, Fraction] = (0.2, 1.0)
+    """Range of the cropped area as a fraction of the image."""
+    crop_aspect: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (3 / 4, 4 / 3)
+    """Range of the crop's aspect ratio."""
+    jitter_probability: Fraction = 0.8
+    """How often the colours are jittered."""
+    brightness: Fraction = 0.4
+    contrast: Fraction = 0.4
+    saturation: Fraction = 0.4
+    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.1
+    grey_probability: Fraction = 0.2
+    """How often an image becomes grey."""
+
+    @model_validator(mode="after")
+    def _ranges(self) -> Perturbation:
+        if not 0 < self.crop_area[0] <= self.crop_area[1]:
+            raise ValueError(f"crop_area={self.crop_area}: needs 0 < low <= high <= 1")
+        if self.crop_aspect[0] > self.crop_aspect[1]:
+            raise ValueError(f"crop_aspect={self.crop_aspect}: needs low <= high")
+        return self
+
+
+class Student(Settings):
+    """The network that learns to predict bags of words, equations 3 to 6."""
+
+    net: Net = Net()
+    bow: Literal["count", "binary"] = "count"
+    """Equation 3 (how often a word occurs) or 4 (whether it does)."""
+    drop_border: bool = True
+    """Leave out the words at the edge of the feature map."""
+    cutmix: bool = True
+    """Replace a patch of each image by one of another image, and mix their targets."""
+    perturbation: Perturbation = Perturbation()
+    optimiser: Optimiser = Optimiser()
+
+
+class Linear(Settings):
+    """Linear classifier on frozen features, CIFAR protocol."""
+
+    epochs: PositiveInt = 60
+    batch: Annotated[int, Field(ge=2)] = 128
+    lr: Annotated[float, Field(gt=0, le=100)] = 0.1
+    drop_every: PositiveInt = 10
+    """The rate is multiplied by `drop_factor` every so many epochs."""
+    drop_factor: Annotated[float, Field(gt=0, le=1)] = 0.3
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0, le=1)] = 1e-3
+    batch_norm: bool = False
+    """Standardise each feature over the batch, without learned scale, before the classifier."""
+
+
+class Fewshot(Settings):
+    """Episodes with a cosine prototype classifier on frozen features."""
+
+    shots: tuple[PositiveInt, ...] = (1, 5, 10, 50)
+    ways: Annotated[int, Field(ge=2)] = 5
+    queries: PositiveInt = 15
+    episodes: PositiveInt = 2000
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Two models with the same seed see the same episodes."""
+
+
+class Experiment(Settings):
+    """A complete experiment: images, teacher, rounds of vocabulary and student, evaluation."""
+
+    name: str = "experiment"
+    """Name of the experiment in MLflow."""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Seed of all training and clustering."""
+    rounds: Annotated[int, Field(ge=0, le=16)] = 1
+    """How often a student is trained; each one teaches the next. 0 evaluates the base teacher only."""
+    data: Data = Data()
+    teacher: Teacher = Teacher()
+    vocabulary: Vocabulary = Vocabulary()
+    student: Student = Student()
+    linear: Linear = Linear()
+    fewshot: Fewshot = Fewshot()

@@ -1,0 +1,1 @@
+"""Feature extractors with named taps, and the heads that tasks put on them."""

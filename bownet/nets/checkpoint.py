@@ -1,0 +1,30 @@
+"""A backbone as a file: safetensors with its architecture and input statistics; loading runs no code of the file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from bownet.config import Net
+from bownet.nets.build import build_backbone
+from bownet.nets.taps import Backbone
+
+
+def save_backbone(backbone: Backbone, net: Net, path: Path, provenance: dict[str, str]) -> None:
+    metadata = {"arch": net.arch, "taps": json.dumps(backbone.taps), **provenance}
+    save_file({k: v.contiguous().cpu() for k, v in backbone.state_dict().items()}, path, metadata)
+
+
+def load_backbone(path: Path) -> Backbone:
+    """The net with its weights; every key must be present and of the right shape."""
+    with safe_open(path, "pt") as file:
+        arch = (file.metadata() or {}).get("arch")
+        if arch is None:
+            raise ValueError(f"{path}: names no architecture, so it is not a backbone saved by this program")
+        backbone = build_backbone(Net(arch=arch), seed=0)
+        backbone.load_state_dict({k: file.get_tensor(k) for k in file.keys()})  # noqa: SIM118 (not a dict)
+    return backbone.to(memory_format=torch.channels_last)

@@ -1,0 +1,1 @@
+"""What a training run optimises: each task turns a batch into a loss and a few metrics."""

@@ -1,0 +1,1 @@
+"""From feature vectors to visual words to bags of words."""

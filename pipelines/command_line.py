@@ -1,0 +1,166 @@
+"""From arguments to settings: tyro makes the command line from the models; mistakes are answered in one line.
+
+A mistake raises ValueError with the field, the value and the remedy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import re
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import tyro
+from pydantic import BaseModel, ValidationError
+
+from bownet.config import Experiment, Settings
+from pipelines.machine import Resources
+from pipelines.presets import PRESETS
+
+
+class Options(Settings):
+    """An experiment, and how to run it. Only the experiment decides the results."""
+
+    experiment: Annotated[tyro.conf.FlagConversionOff[Experiment], tyro.conf.arg(name="")]
+    store: str = "store"
+    """Folder or URI (s3://, gs://) where results and everything on the way to them are kept."""
+    json_file: Annotated[str | None, tyro.conf.arg(name="json", metavar="FILE")] = None
+    """Also write the results to this file."""
+    dry_run: bool = False
+    """Show the plan, with what is cached and what is to do, and start nothing."""
+    quiet: bool = False
+    """Print the results only."""
+    debug: bool = False
+    """Show a traceback with an error."""
+    resources: Resources = Resources()
+
+
+def parse(description: str | None, arguments: Sequence[str]) -> Options:
+    """The options that the arguments ask for. `--help` prints and exits 0; a mistake raises ValueError."""
+    presets = {name: (_first_line(make), Options(experiment=make())) for name, make in PRESETS.items()}
+    arguments = [{"true": "True", "false": "False"}.get(a, a) for a in arguments]
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.extras.overridable_config_cli(presets, description=description, args=arguments)
+    except SystemExit as exit:
+        if exit.code == 0:
+            raise
+    _explain(arguments)
+    raise ValueError(_plain(complaint.getvalue()))  # a mistake that we have no better words for
+
+
+def _explain(arguments: Sequence[str]) -> None:
+    """Find the mistake by our own means and raise it in one line; return if there is none to be found."""
+    if not arguments or arguments[0].startswith("-"):
+        raise ValueError(f"no preset named: the first argument is one of {', '.join(PRESETS)}")
+    preset, rest = arguments[0], arguments[1:]
+    if preset not in PRESETS:
+        raise ValueError(f"preset={preset!r}: unknown{nearest_name(preset, PRESETS)}; there are {', '.join(PRESETS)}")
+    options: dict[str, Any] = Options(experiment=PRESETS[preset]()).model_dump()
+    settings = {**options.pop("experiment"), **options}
+    settings["json"] = settings.pop("json_file")
+    known = _names(settings)
+    flags = {"--dry-run", "--quiet", "--debug"}
+    known |= {flag[2:].replace("-", "_") for flag in flags} | {"no_" + flag[2:].replace("-", "_") for flag in flags}
+    given: dict[str, list[str]] = {}
+    for argument in rest:
+        if re.match(r"--?[A-Za-z]", argument):
+            name, _, value = argument.lstrip("-").partition("=")
+            name = name.replace("-", "_")
+            if name not in known:
+                hint = nearest_name(name.replace("_", "-"), {n.replace("_", "-") for n in known}, "--")
+                raise ValueError(f"{argument.partition('=')[0]}: unknown setting{hint}")
+            given[name] = [value] if value else []
+        elif not given:
+            raise ValueError(f"{argument!r}: expected a setting such as --vocabulary.size 256")
+        else:
+            given[next(reversed(given))].append(argument)
+    for name, values in given.items():
+        *path, leaf = name.split(".")
+        here = settings
+        for part in path:
+            here = here[part]
+        old = here.get(leaf)
+        here[leaf] = (
+            values if isinstance(old, tuple) else [None if v == "None" else v for v in values][-1] if values else old
+        )
+    try:
+        Experiment.model_validate({name: settings[name] for name in Experiment.model_fields})
+        Resources.model_validate(settings["resources"])
+    except ValidationError as error:
+        raise ValueError(in_one_line(error, Experiment)) from None
+
+
+def in_one_line(error: ValidationError, model: type[BaseModel]) -> str:
+    """`vocabulary.size=70000: use 2..65536. Number of visual words K.` from a validation error."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"] if isinstance(part, str)]
+    where = ".".join(path)
+    reason = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error" and "=" in reason.partition(":")[0]:
+        return f"{where}.{reason}" if where else reason  # our own text, which starts with field=value
+    field = _field(model, path)
+    if field is not None and first["type"] not in ("value_error", "literal_error", "extra_forbidden"):
+        bounds = _bounds(field)
+        kind = {"int_parsing": "a whole number", "float_parsing": "a number", "bool_parsing": "True or False"}
+        wanted = [kind[first["type"]]] if first["type"] in kind else []
+        wanted += [bounds] if bounds else []
+        about = (field.description or "").split(". ")[0].rstrip(".")
+        if wanted:
+            return f"{where}={first['input']}: use {', '.join(wanted)}{f' ({about})' if about else ''}"
+    return f"{where}={first['input']}: {reason}"
+
+
+def nearest_name(name: str, known: Any, prefix: str = "") -> str:
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f", did you mean {prefix}{found[0]}?" if found else ""
+
+
+def _bounds(field: Any) -> str:
+    """The range of a numeric field in words, from its constraints, also where it may be None."""
+    limits: dict[str, Any] = {}
+    annotations = [*getattr(field.annotation, "__args__", ())]
+    extra = [m for a in annotations for m in getattr(a, "__metadata__", ())]
+    for item in [*field.metadata, *extra]:
+        for constraint in [item, *getattr(item, "metadata", ())]:
+            limits |= {
+                k: getattr(constraint, k) for k in ("ge", "gt", "le", "lt") if getattr(constraint, k, None) is not None
+            }
+    low = f"{limits['ge']}" if "ge" in limits else f"more than {limits['gt']}" if "gt" in limits else ""
+    high = f"{limits['le']}" if "le" in limits else f"less than {limits['lt']}" if "lt" in limits else ""
+    if "ge" in limits and "le" in limits:
+        return f"{low}..{high}"
+    if "ge" in limits and not high:
+        return f"{low} or more"
+    return " and ".join(part for part in (low, f"at most {high}" if "le" in limits else high) if part)
+
+
+def _field(model: type[BaseModel], path: Sequence[str]) -> Any:
+    field = None
+    for part in path:
+        if part not in model.model_fields:
+            return None
+        field = model.model_fields[part]
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            model = field.annotation
+    return field
+
+
+def _names(settings: dict[str, Any], prefix: str = "") -> set[str]:
+    names: set[str] = set()
+    for name, value in settings.items():
+        names |= _names(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name}
+    return names
+
+
+def _plain(box: str) -> str:
+    """tyro's message without its frame, in one line."""
+    lines = [re.sub(r"[╭╮╰╯│─]", "", line).strip() for line in box.splitlines()]
+    return " ".join(line for line in lines if line)
+
+
+def _first_line(make: Callable[[], Experiment]) -> str:
+    return (make.__doc__ or "").strip().splitlines()[0]

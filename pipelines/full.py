@@ -1,0 +1,89 @@
+"""The experiment, top to bottom: section 2 of the paper as a program.
+
+python pipelines/full.py demo                          in this process, on a local Ray
+ray job submit --working-dir . -- python pipelines/full.py demo      on a cluster
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bownet.config import Experiment
+from pipelines.command_line import parse
+from pipelines.program import run_program
+from pipelines.stages.evaluations import FewshotScore, LinearScore
+from pipelines.stages.features import Features
+from pipelines.stages.images import Images
+from pipelines.stages.student import TrainStudent
+from pipelines.stages.teacher import RandomNet, base_teacher
+from pipelines.stages.vocabulary import BuildVocabulary
+from pipelines.stages.words import Quantize
+from pipelines.store import Artifact, Stage
+
+
+class Getter(Protocol):
+    """A store that builds, or a plan that only looks."""
+
+    def get(self, stage: Stage) -> Artifact: ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the results table: a network and its scores."""
+
+    name: str
+    artifacts: dict[str, Artifact]
+
+    def result(self) -> dict[str, Any]:
+        scores = {name: self.artifacts[name] for name in ("linear", "fewshot")}
+        return {
+            "name": self.name,
+            "metrics": {k: v for score in scores.values() for k, v in score.read_json("metrics.json").items()},
+            "protocol": {name: score.read_json("protocol.json") for name, score in scores.items()},
+            "artifacts": {role: artifact.ref for role, artifact in self.artifacts.items()},
+        }
+
+
+def experiment(exp: Experiment, store: Getter) -> list[Row]:
+    """Images -> base teacher -> [vocabulary -> words -> student] x rounds, each network evaluated when it is there."""
+    images = store.get(Images(exp.data))
+
+    random = store.get(RandomNet(exp.teacher.net, exp.seed, images))
+    rows = [evaluate("random", random, images, exp, store)]
+
+    net, arch = random, exp.teacher.net
+    if exp.teacher.kind != "random":
+        net = store.get(base_teacher(exp.teacher, exp.seed, images))
+        rows.append(evaluate("RotNet", net, images, exp, store))
+
+    for round in range(1, exp.rounds + 1):  # BoWNet, x2, x3: each student teaches the next
+        name = "BoWNet" if round == 1 else f"BoWNet x{round}"
+        vocabulary = store.get(BuildVocabulary(exp.vocabulary, exp.seed, images, net, arch, name))
+        words = store.get(Quantize(images, net, vocabulary, name))
+        net, arch = store.get(TrainStudent(exp.student, exp.seed + round, images, words, name)), exp.student.net
+        rows.append(evaluate(name, net, images, exp, store))
+    return rows
+
+
+def evaluate(name: str, net: Artifact, images: Artifact, exp: Experiment, store: Getter) -> Row:
+    """Frozen features, then every protocol on them."""
+    features = store.get(Features(images, net, name))
+    return Row(
+        name,
+        {
+            "backbone": net,
+            "features": features,
+            "linear": store.get(LinearScore(exp.linear, exp.seed, images, features, name)),
+            "fewshot": store.get(FewshotScore(exp.fewshot, images, features, name)),
+        },
+    )
+
+
+def main() -> int:
+    return run_program(lambda: parse(__doc__, sys.argv[1:]), experiment)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

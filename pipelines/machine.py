@@ -1,0 +1,81 @@
+"""What the program runs on: looks at the Ray cluster and decides how many workers, threads and GPUs to use.
+
+Nothing here changes a result's key. Ray is started only by `connect`, never at import.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from bownet.config import Settings
+
+
+class Resources(Settings):
+    """How much of the cluster to use. Never part of a result's key."""
+
+    workers: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Training workers. None: one per GPU, or one in all without GPUs."""
+    cpus_per_worker: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """CPUs, and so threads, of a training worker. None: an equal share of all."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The part of the cluster that stages may use."""
+
+    workers: int
+    cpus_per_worker: int
+    gpu: bool
+    cpus: int
+    board: Any = None  # handle of the progress board, an actor
+
+    def describe(self) -> str:
+        device = f"{self.workers} GPU" if self.gpu else f"{self.cpus_per_worker} CPU"
+        return f"{self.workers} training worker{'s' * (self.workers > 1)} ({device} each), {self.cpus} CPUs for data"
+
+
+def connect() -> None:
+    """Join the cluster that RAY_ADDRESS or a job names, or start a local one."""
+    # The controller of Ray Train looks at its workers this often; its default of 2 s would be added to every stage.
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
+    import ray
+    import ray.data
+
+    # Authentication stays as Ray has it, on; the notice about that would be the first line of every run.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
+    variables = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"]}
+    ray.init(
+        logging_level=logging.WARNING,
+        log_to_driver=False,
+        include_dashboard=False,
+        runtime_env={"env_vars": variables},
+    )
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    for name in ("ray.data", "ray.train"):  # our own display tells what goes on; their files keep the details
+        for handler in logging.getLogger(name).handlers:
+            if isinstance(handler, logging.StreamHandler):
+                handler.setLevel(logging.ERROR)
+
+
+def survey(resources: Resources, board: Any = None) -> Machine:
+    """Fit the wishes to the cluster; refuse in one line what it does not have."""
+    import ray
+
+    have = ray.cluster_resources()
+    cpus, gpus = int(have.get("CPU", 0)), int(have.get("GPU", 0))
+    workers = resources.workers or max(1, gpus)
+    if gpus and workers > gpus:
+        raise ValueError(f"resources.workers={workers}: the cluster has {gpus} GPUs, use 1..{gpus}")
+    threads = resources.cpus_per_worker or max(1, cpus // workers)
+    if workers * threads > cpus:
+        raise ValueError(
+            f"resources.workers={workers} x cpus_per_worker={threads}: the cluster has {cpus} CPUs, ask for fewer"
+        )
+    return Machine(workers, threads, gpus > 0, max(1, cpus), board)

@@ -1,0 +1,86 @@
+"""The plan: the same experiment, walked without building anything, to show and to check what a run would do."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.store import Artifact, Estimate, Folder, Stage, Store
+
+
+@dataclass(frozen=True)
+class Step:
+    stage: Stage
+    artifact: Artifact
+    cached: bool
+    estimate: Estimate
+
+
+class Plan:
+    """Has the `get` of a store, but only notes what it is asked for. Stages that can check themselves do so here."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.steps: list[Step] = []
+
+    def get(self, stage: Stage) -> Artifact:
+        if check := getattr(stage, "check", None):
+            check()
+        artifact = self._store.plan(stage)
+        self.steps.append(Step(stage, artifact, self._store.is_cached(artifact), stage.estimate()))
+        return artifact
+
+    @property
+    def to_do(self) -> list[Step]:
+        return [step for step in self.steps if not step.cached]
+
+    def check_room(self) -> None:
+        """Refuse now what the disk cannot hold."""
+        need = sum(step.estimate.disk_bytes for step in self.to_do) * 2  # outputs, and as much again on the way
+        root = Folder(self._store.root)
+        if not root.is_local or not need:
+            return
+        free = shutil.disk_usage(_existing(Path(root.path()))).free
+        if need > free:
+            raise ValueError(
+                f"store={self._store.root}: about {human(need)} are needed, {human(free)} are free; "
+                "free some room or name another --store"
+            )
+
+    def show(self, console: Console) -> None:
+        table = Table(
+            title=f"{len(self.steps)} stages, {len(self.to_do)} to do, store {self._store.root}", title_justify="left"
+        )
+        for column in ("stage", "state", "key", "made from", "counts", "memory", "disk"):
+            table.add_column(column, justify="right" if column in ("memory", "disk") else "left", overflow="fold")
+        for step in self.steps:
+            table.add_row(
+                step.stage.label,
+                "cached" if step.cached else "to do",
+                step.artifact.key[:12],
+                " ".join(f"{role} {a.key[:6]}" for role, a in step.stage.inputs().items()) or "-",
+                step.estimate.counts,
+                human(step.estimate.memory_bytes),
+                human(step.estimate.disk_bytes),
+            )
+        console.print(table)
+
+
+def human(size: float) -> str:
+    if not size:
+        return "-"
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if size < 1000 or unit == "TB":
+            break
+        size /= 1000
+    return f"{size:.0f} {unit}" if size >= 10 or unit == "B" else f"{size:.1f} {unit}"
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists():
+        path = path.parent
+    return path

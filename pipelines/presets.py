@@ -1,0 +1,80 @@
+"""Complete experiments by name. A preset's docstring states its command, cost and measured result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bownet.config import (
+    Data,
+    Experiment,
+    Fewshot,
+    Linear,
+    Net,
+    Optimiser,
+    Perturbation,
+    Student,
+    Teacher,
+    Vocabulary,
+)
+
+
+def demo() -> Experiment:
+    """Random, RotNet, BoWNet and BoWNet x2 on the embedded scenes; minutes on two CPU cores.
+
+    Command: make demo, or python pipelines/full.py demo
+    """
+    return Experiment(
+        name="demo",
+        rounds=2,
+        data=Data(kind="scenes", train=4000, test=1200, novel_per_class=100),
+        teacher=Teacher(
+            net=Net(arch="wrn-10-1"),
+            head_layers=1,
+            pad=2,
+            optimiser=Optimiser(epochs=4, iterations_per_epoch=None, batch=32, schedule="cosine"),
+        ),
+        vocabulary=Vocabulary(size=128),
+        student=Student(
+            net=Net(arch="wrn-10-1"),
+            cutmix=False,
+            perturbation=Perturbation(crop_area=(0.5, 1.0)),
+            optimiser=Optimiser(epochs=16, iterations_per_epoch=None, batch=64, lr=0.3, schedule="cosine"),
+        ),
+        linear=Linear(batch_norm=True),
+    )
+
+
+def smoke() -> Experiment:
+    """Every stage of the demo at the smallest useful size, in about a minute; its scores mean nothing.
+
+    Command: python pipelines/full.py smoke
+    """
+    return Experiment(
+        name="smoke",
+        rounds=1,
+        data=Data(kind="scenes", train=240, test=120, novel_per_class=20, shard_size=120, image_size=16),
+        teacher=Teacher(
+            net=Net(arch="wrn-10-1"),
+            head_layers=1,
+            pad=2,
+            optimiser=Optimiser(epochs=1, iterations_per_epoch=None, batch=32, schedule="cosine"),
+        ),
+        vocabulary=Vocabulary(size=16, iterations=5),
+        student=Student(
+            net=Net(arch="wrn-10-1"),
+            optimiser=Optimiser(epochs=2, iterations_per_epoch=None, batch=32, schedule="cosine"),
+        ),
+        linear=Linear(epochs=5, batch_norm=True),
+        fewshot=Fewshot(shots=(1, 5), episodes=50),
+    )
+
+
+def paper() -> Experiment:
+    """The paper's CIFAR-100 network, schedule and protocols (section 4.1) on 50,000 scenes; needs GPUs, not yet run.
+
+    Command: python pipelines/full.py paper
+    """
+    return Experiment(name="paper", rounds=3, data=Data(kind="scenes", train=50_000, test=10_000))
+
+
+PRESETS: dict[str, Callable[[], Experiment]] = {"demo": demo, "smoke": smoke, "paper": paper}

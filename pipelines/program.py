@@ -1,0 +1,179 @@
+"""Runs an experiment from start to end: plan, preflight, Ray, tracking, results. Shared by the programs here.
+
+Exit codes: 0 done, 1 a defect or a cluster that failed, 2 something the user can mend, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bownet.config import Experiment
+from pipelines.command_line import Options
+from pipelines.machine import connect, survey
+from pipelines.plan import Plan
+from pipelines.progress import Collector, Display, start_board
+from pipelines.store import Artifact, Observer, Stage, Store
+
+METRICS = ("linear/top1", "fewshot/1shot", "fewshot/5shot", "fewshot/10shot", "fewshot/50shot")
+
+
+class Row(Protocol):
+    @property
+    def artifacts(self) -> dict[str, Artifact]: ...
+
+    def result(self) -> dict[str, Any]: ...
+
+
+def run_program(parse: Callable[[], Options], experiment: Callable[[Experiment, Any], Any]) -> int:
+    """The whole life of a program; returns its exit code."""
+    debug = "--debug" in sys.argv
+    console = Console(highlight=False)
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    try:
+        options = parse()
+        run(options, experiment, console)
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues where this one stopped", file=sys.stderr)
+        return 130
+    except Exception as error:
+        cause = root_cause(error)
+        usual = isinstance(cause, ValueError | OSError)
+        if debug or not usual:
+            traceback.print_exception(error)
+        print(f"error: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}", file=sys.stderr)
+        return 2 if usual else 1
+    return 0
+
+
+def run(options: Options, experiment: Callable[[Experiment, Any], list[Row]], console: Console) -> None:
+    started = time.perf_counter()
+    store = Store(options.store)
+    plan = Plan(store)
+    experiment(options.experiment, plan)  # also raises what would fail hours later
+    if options.dry_run:
+        plan.show(console)
+        plan.check_room()
+        return
+    preflight(options, store, plan)
+
+    from pipelines.tracking import Tracking, tracking_uri, ui_command
+
+    uri = tracking_uri(store.root)
+    settings = options.experiment.model_dump(mode="json")
+    keys = {step.stage.label: step.artifact.ref for step in plan.steps}
+    board = None
+    if plan.to_do:
+        connect()
+        board = start_board()
+        store.machine = survey(options.resources, board)
+    if not options.quiet:
+        todo = (
+            f"{len(plan.to_do)} of {len(plan.steps)} stages to do on {store.machine.describe()}" if plan.to_do else ""
+        )
+        console.print(f"{options.experiment.name}: {todo or f'every one of {len(plan.steps)} stages is cached'}")
+    tracking = Tracking(uri, options.experiment.name, settings, keys)
+    display = Display(console, len(plan.steps), options.quiet)
+    store.observer = Both(display, tracking)
+    run_id = tracking.run_id or f"local-{time.time_ns()}"
+    store.record_run(run_id, keys.values(), {"experiment": options.experiment.name})
+    try:
+        if board is None:
+            rows = experiment(options.experiment, store)
+        else:
+            with Collector(board, [display.listen, tracking.listen]):
+                rows = experiment(options.experiment, store)
+    except BaseException:
+        display.close()
+        tracking.fail()
+        raise
+    report: dict[str, Any] = {
+        "rows": [row.result() for row in rows],
+        "stages": [asdict(event) for event in store.events],
+        "seconds": time.perf_counter() - started,
+        "mlflow": {"tracking_uri": uri, "run_id": tracking.run_id},
+    }
+    tracking.finish(report["rows"])
+    if options.json_file:
+        Path(options.json_file).write_text(json.dumps(report, indent=1) + "\n")
+    show_results(report, console)
+    console.print(f"\n{report['seconds']:.0f} s. Compare runs in a browser, at http://127.0.0.1:5000, with:")
+    console.print(ui_command(uri), soft_wrap=True)
+
+
+def preflight(options: Options, store: Store, plan: Plan) -> None:
+    """What can go wrong with paths goes wrong now."""
+    store.check_writable()
+    plan.check_room()
+    if options.json_file:
+        folder = Path(options.json_file).resolve().parent
+        if not folder.is_dir() or Path(options.json_file).is_dir():
+            raise ValueError(f"json={options.json_file}: name a file in a folder that exists")
+        if not os.access(folder, os.W_OK):
+            raise ValueError(f"json={options.json_file}: {folder} cannot be written to")
+
+
+def show_results(report: dict[str, Any], console: Console) -> None:
+    rows = report["rows"]
+    columns = [name for name in METRICS if any(name in row["metrics"] for row in rows)]
+    table = Table(title="Results: accuracy in percent, ± is the 95% interval over episodes", title_justify="left")
+    table.add_column("model")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for row in rows:
+        metrics = row["metrics"]
+        cells = []
+        for name in columns:
+            interval = metrics.get(f"{name}_ci95")
+            cells.append(f"{metrics[name]:.1f}" + (f" ± {interval:.1f}" if interval is not None else ""))
+        table.add_row(escape(row["name"]), *cells)
+    console.print(table)
+
+
+class Both(Observer):
+    """Tells two observers."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def on_start(self, stage: Stage, artifact: Artifact) -> None:
+        for observer in self._observers:
+            observer.on_start(stage, artifact)
+
+    def on_done(self, stage: Stage, artifact: Artifact, cached: bool, seconds: float) -> None:
+        for observer in self._observers:
+            observer.on_done(stage, artifact, cached, seconds)
+
+    def on_waiting(self, stage: Stage, artifact: Artifact, holder: str) -> None:
+        for observer in self._observers:
+            observer.on_waiting(stage, artifact, holder)
+
+    def on_corrupt(self, stage: Stage, artifact: Artifact, reason: str) -> None:
+        for observer in self._observers:
+            observer.on_corrupt(stage, artifact, reason)
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """The error that user code raised, out of the wrappers that Ray puts around it."""
+    seen: set[int] = set()
+    while id(error) not in seen:
+        seen.add(id(error))
+        failures = getattr(error, "worker_failures", None)  # Ray Train's
+        inner = next(iter(failures.values()), None) if failures else getattr(error, "cause", None) or error.__cause__
+        if isinstance(inner, BaseException) and not isinstance(error, ValueError):
+            error = inner
+        elif isinstance(getattr(error, "cause", None), BaseException):
+            error = error.cause  # type: ignore[attr-defined]
+    return error

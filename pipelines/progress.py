@@ -1,0 +1,149 @@
+"""What people see while it runs: an in-place line on a terminal, quiet lines in a log or a job.
+
+Workers post records on a board, a small Ray actor; a thread of the driver collects them for the display and for
+tracking. Losing a record loses nothing: histories are part of the artifacts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from pipelines.store import Artifact, Observer, Stage
+
+Record = dict[str, Any]
+
+
+class Board:
+    """Holds records until the driver fetches them. Runs as a Ray actor."""
+
+    def __init__(self) -> None:
+        self._records: list[Record] = []
+
+    def post(self, record: Record) -> None:
+        self._records.append(record)
+
+    def take(self) -> list[Record]:
+        records, self._records = self._records, []
+        return records
+
+
+def start_board() -> Any:
+    import ray
+
+    return ray.remote(num_cpus=0)(Board).remote()
+
+
+class Collector:
+    """A thread that hands the board's records to listeners; use it as a context manager."""
+
+    def __init__(self, board: Any, listeners: list[Callable[[Record], None]]) -> None:
+        self._board = board
+        self._listeners = listeners
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Collector:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        import ray
+
+        while not self._stop.wait(0.5):
+            self._collect(ray)
+        self._collect(ray)
+
+    def _collect(self, ray: Any) -> None:
+        try:
+            records = ray.get(self._board.take.remote(), timeout=10)
+        except Exception:  # the cluster is going down, and the driver will say why
+            return
+        for record in records:
+            for listener in self._listeners:
+                listener(record)
+
+
+class Display(Observer):
+    """Numbers the stages of a plan and shows what each one is doing."""
+
+    def __init__(self, console: Console, total: int, quiet: bool = False, seconds_between_lines: float = 15) -> None:
+        self._console = console
+        self._total = total
+        self._quiet = quiet
+        self._number = 0
+        self._between = seconds_between_lines
+        self._label = ""
+        self._started = 0.0
+        self._last_line = 0.0
+        self._status = console.status("", spinner="dots") if console.is_terminal and not quiet else None
+
+    def on_start(self, stage: Stage, artifact: Artifact) -> None:
+        self._label, self._started, self._last_line = stage.label, time.monotonic(), time.monotonic()
+        self._show(f"{self._place()} {stage.label}")
+
+    def on_done(self, stage: Stage, artifact: Artifact, cached: bool, seconds: float) -> None:
+        self._number += 1
+        if self._status:
+            self._status.stop()
+        if not self._quiet:
+            took = "cached" if cached else f"{seconds:.1f} s"
+            self._console.print(
+                f"{self._place(0)} {stage.label:<28} {took:>8}  [dim]{artifact.ref}[/dim]", highlight=False
+            )
+
+    def on_waiting(self, stage: Stage, artifact: Artifact, holder: str) -> None:
+        self._console.print(f"{self._place()} {stage.label}: waiting, {escape(holder)} is making it", highlight=False)
+
+    def on_corrupt(self, stage: Stage, artifact: Artifact, reason: str) -> None:
+        self._console.print(f"[yellow]{escape(reason)}; it is made again[/yellow]", highlight=False)
+
+    def listen(self, record: Record) -> None:
+        """Show a record that a worker has posted."""
+        if record["label"] != self._label or self._quiet:
+            return
+        text = f"{self._place()} {self._label}: {describe(record, time.monotonic() - self._started)}"
+        if self._status:
+            self._show(text)
+        elif record["kind"] != "step" and time.monotonic() - self._last_line > self._between:
+            self._last_line = time.monotonic()
+            self._show(text)
+
+    def close(self) -> None:
+        if self._status:
+            self._status.stop()
+
+    def _show(self, text: str) -> None:
+        if self._status:
+            self._status.update(text)
+            self._status.start()
+        elif not self._quiet:
+            self._console.print(text, highlight=False)
+
+    def _place(self, ahead: int = 1) -> str:
+        width = len(str(self._total))
+        return f"\\[{self._number + ahead:>{width}}/{self._total}]"
+
+
+def describe(record: Record, elapsed: float) -> str:
+    """One line of a training or clustering record, with the time that is left at the present speed."""
+    finished = record["epoch"] + record.get("done", 0.0)
+    parts = [
+        f"{'iteration' if record['kind'] == 'iteration' else 'epoch'} {record['epoch'] + (record['kind'] == 'step')}"
+    ]
+    parts[0] += f"/{record['epochs']}"
+    parts += [f"{name} {record[name]:.3f}" for name in ("loss", "floor", "accuracy", "inertia") if name in record]
+    if "images_per_second" in record:
+        parts.append(f"{record['images_per_second']:.0f} images/s")
+    if record["kind"] != "iteration" and finished > 0:
+        parts.append(f"about {elapsed / finished * (record['epochs'] - finished):.0f} s left")
+    return ", ".join(parts)

@@ -1,0 +1,1 @@
+"""One file per arrow of the flow: images -> teacher -> [vocabulary -> words -> student] -> features -> evaluation."""

@@ -1,0 +1,111 @@
+"""linear and fewshot: scores of frozen features, each an artifact of metrics and the protocol that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bownet.config import Fewshot, Linear
+from bownet.images import scenes
+from evaluation.cards import fewshot_card, linear_card
+from evaluation.fewshot import check_enough_images, fewshot_accuracy
+from evaluation.linear import linear_accuracy
+from pipelines.stages.images import data_of, load_split
+from pipelines.store import Artifact, Estimate, Stage, Workspace
+
+
+@dataclass(frozen=True)
+class LinearScore(Stage):
+    linear: Linear
+    seed: int
+    images: Artifact
+    features: Artifact
+    model: str
+
+    name = "linear"
+    version = 1
+
+    @property
+    def label(self) -> str:
+        return f"{self.model}: linear"
+
+    def config(self) -> dict[str, Any]:
+        return {"linear": self.linear, "seed": self.seed}
+
+    def inputs(self) -> dict[str, Artifact]:
+        return {"images": self.images, "features": self.features}
+
+    def estimate(self) -> Estimate:
+        return Estimate(f"{self.linear.epochs} epochs on cached features")
+
+    def build(self, work: Workspace) -> dict[str, Any]:
+        train, train_labels = _split(self.images, self.features, "train")
+        test, test_labels = _split(self.images, self.features, "test")
+        metrics = _on_worker(work, linear_accuracy, train, train_labels, test, test_labels, self.linear, self.seed)
+        card = linear_card(self.linear, self.seed, self.images.info["counts"], self.images.key, train.shape[1])
+        return _write_score(work, "linear", metrics, card)
+
+
+@dataclass(frozen=True)
+class FewshotScore(Stage):
+    fewshot: Fewshot
+    images: Artifact
+    features: Artifact
+    model: str
+
+    name = "fewshot"
+    version = 1
+
+    @property
+    def label(self) -> str:
+        return f"{self.model}: few-shot"
+
+    def config(self) -> dict[str, Any]:
+        return {"fewshot": self.fewshot}
+
+    def inputs(self) -> dict[str, Artifact]:
+        return {"images": self.images, "features": self.features}
+
+    def check(self) -> None:
+        """Raise now what would fail after all training."""
+        check_enough_images([data_of(self.images).novel_per_class] * len(scenes.NOVEL), self.fewshot)
+
+    def estimate(self) -> Estimate:
+        return Estimate(f"{len(self.fewshot.shots)} x {self.fewshot.episodes} episodes")
+
+    def build(self, work: Workspace) -> dict[str, Any]:
+        novel, labels = _split(self.images, self.features, "novel")
+        metrics = _on_worker(work, fewshot_accuracy, novel, labels, self.fewshot)
+        card = fewshot_card(self.fewshot, self.images.info["counts"], self.images.key, novel.shape[1])
+        return _write_score(work, "fewshot", metrics, card)
+
+
+def _split(images: Artifact, features: Artifact, split: str) -> tuple[Tensor, Tensor]:
+    """Features and labels of a split; labels are renumbered 0..C-1 in the order of the categories."""
+    labels = torch.from_numpy(load_split(images, split, "labels"))
+    return torch.from_numpy(features.read_npy(f"{split}.npy", mmap=False)), torch.unique(labels, return_inverse=True)[1]
+
+
+def _on_worker(work: Workspace, score: Callable[..., Mapping[str, float]], *arguments: Any) -> Mapping[str, float]:
+    """Run an evaluator as a Ray task with as many threads as a training worker has."""
+    import ray
+
+    threads = work.machine.cpus_per_worker
+
+    def run(*arguments: Any) -> Mapping[str, float]:
+        torch.set_num_threads(threads)
+        return score(*arguments)
+
+    metrics: Mapping[str, float] = ray.get(ray.remote(num_cpus=threads)(run).remote(*arguments))
+    return metrics
+
+
+def _write_score(work: Workspace, prefix: str, metrics: Mapping[str, float], card: dict[str, Any]) -> dict[str, Any]:
+    named = {f"{prefix}/{name}": value for name, value in metrics.items()}
+    work.write_json("metrics.json", named)
+    work.write_json("protocol.json", card)
+    return {"metrics": named}

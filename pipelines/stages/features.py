@@ -1,0 +1,58 @@
+"""features: the pooled feature vector of every image of every split, by a frozen network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from bownet.words.vocabulary import feature_maps
+from pipelines.stages.images import Images
+from pipelines.stages.shards import Row, for_each_shard, teacher_of
+from pipelines.store import Artifact, Estimate, Stage, Workspace
+
+
+@dataclass(frozen=True)
+class Features(Stage):
+    images: Artifact
+    net: Artifact
+    model: str
+
+    name = "features"
+    version = 1
+
+    @property
+    def label(self) -> str:
+        return f"{self.model}: features"
+
+    def config(self) -> dict[str, Any]:
+        return {"tap": "pooled"}
+
+    def inputs(self) -> dict[str, Artifact]:
+        return {"images": self.images, "net": self.net}
+
+    def estimate(self) -> Estimate:
+        assert isinstance(self.images.stage, Images)
+        return Estimate(f"{sum(self.images.stage.counts().values())} images")
+
+    def build(self, work: Workspace) -> dict[str, Any]:
+        shards = self.images.info["shards"]
+        done = for_each_shard(
+            shards, partial(_extract, images=self.images, net=self.net, work=work), work.machine, gpu=True
+        )
+        for split in self.images.info["counts"]:
+            of_split = [r["name"] for r, s in zip(done, shards, strict=True) if s["split"] == split]
+            work.write_npy(f"{split}.npy", np.concatenate([work.scratch.read_npy(name) for name in of_split]))
+        return {"channels": int(work.read_npy("train.npy").shape[1])}
+
+
+def _extract(row: Row, images: Artifact, net: Artifact, work: Workspace) -> Row:
+    name = f"{row['name']}.features.npy"
+    if not work.scratch.exists(name):
+        pixels = torch.from_numpy(np.array(images.read_npy(f"{row['name']}.images.npy")))
+        backbone = teacher_of(net)
+        work.scratch.write_npy(name, feature_maps(backbone, pixels, backbone.pooled).numpy())
+    return {"name": name}

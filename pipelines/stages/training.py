@@ -1,0 +1,132 @@
+"""Runs a task's training on Ray Train workers, from the last checkpoint if there is one, and saves the backbone.
+
+Checkpoints are files of the stage's scratch folder, written atomically after every epoch. They belong to the stage,
+not to a Ray run, so a new driver on a new cluster continues where the old one was killed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bownet.config import Net, Optimiser
+from bownet.training import Hooks, Record, Shard, steps_per_epoch, train
+from pipelines.machine import Machine
+from pipelines.stages.images import data_of
+from pipelines.store import Artifact, Estimate, Workspace
+
+CHECKPOINT = "checkpoint.pt"
+MAX_FAILURES = 8  # of workers or nodes, after which something else must be wrong
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """Everything a worker needs: how to make the task and its data, and how to optimise it."""
+
+    make: Callable[[], tuple[nn.Module, Tensor, Tensor | None]]  # task, images, targets
+    net: Net
+    optimiser: Optimiser
+    seed: int
+    label: str
+    key: str
+
+
+def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
+    """Train to the end; leaves `backbone.safetensors` and `history.json` in the workspace."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    machine: Machine = work.machine
+    per_worker: dict[str, float] = {"CPU": machine.cpus_per_worker}
+    trainer = TorchTrainer(
+        _worker,
+        train_loop_config={"job": job, "work": work, "threads": machine.cpus_per_worker},
+        scaling_config=ScalingConfig(
+            num_workers=machine.workers,
+            use_gpu=machine.gpu,
+            resources_per_worker=per_worker | ({"GPU": 1} if machine.gpu else {}),
+        ),
+        run_config=RunConfig(
+            name=f"{job.key}-{time.time_ns()}",
+            storage_path=work.scratch.path("ray_train"),
+            failure_config=FailureConfig(max_failures=MAX_FAILURES),
+        ),
+    )
+    trainer.fit()
+    history: list[Record] = work.read_json("history.json")
+    return {
+        "epochs": len(history),
+        "final": history[-1],
+        "workers": machine.workers,
+        "threads": machine.cpus_per_worker,
+    }
+
+
+def _worker(config: dict[str, Any]) -> None:
+    """One Ray Train worker."""
+    import ray.train
+    from ray.train.torch import get_device, prepare_model
+
+    job: TrainingJob = config["job"]
+    work: Workspace = config["work"]
+    torch.set_num_threads(config["threads"])
+    torch.manual_seed(job.seed)  # heads are initialised from the global state
+    context = ray.train.get_context()
+    shard = Shard(context.get_world_rank(), context.get_world_size())
+    task, images, targets = job.make()
+    task.to(get_device())
+    board = work.machine.board
+
+    def tell(kind: str, record: Record) -> None:
+        if shard.rank == 0 and board is not None:
+            board.post.remote({"kind": kind, "label": job.label, "key": job.key, **record})
+
+    history = train(
+        task,
+        images,
+        targets,
+        job.optimiser,
+        job.seed,
+        shard=shard,
+        parallel=lambda module: prepare_model(module, move_to_device=False),
+        resume=work.scratch.read_bytes(CHECKPOINT) if work.scratch.exists(CHECKPOINT) else None,
+        hooks=Hooks(
+            save=lambda state: work.scratch.write_bytes(CHECKPOINT, state),
+            on_epoch=lambda record: tell("epoch", record),
+            on_step=lambda record: tell("step", record),
+        ),
+    )
+    if shard.rank == 0:
+        backbone: Any = task.backbone
+        write_backbone(backbone, job.net, work, job.key, job.label)
+        work.write_json("history.json", history)
+
+
+def write_backbone(backbone: Any, net: Net, work: Workspace, key: str, label: str) -> None:
+    from bownet.nets.checkpoint import save_backbone
+
+    def save(path: Path) -> None:
+        save_backbone(backbone, net, path, {"key": key, "label": label})
+
+    work.write_via("backbone.safetensors", save)
+
+
+def training_estimate(images: Artifact, net: Net, optimiser: Optimiser, views: int = 1) -> Estimate:
+    """Counts exactly; memory and disk to about a factor of two, from the number of parameters and activations."""
+    from bownet.nets.build import build_backbone
+
+    data = data_of(images)
+    with torch.device("meta"):
+        parameters = sum(p.numel() for p in build_backbone(net, 0).parameters())
+    steps = steps_per_epoch(data.train, optimiser) * optimiser.epochs
+    activations = optimiser.batch * views * data.image_size**2 * 16 * 40  # about 40 maps of 16 channels at full size
+    counts = f"{optimiser.epochs} epochs, {steps} steps of {optimiser.batch}" + (
+        f" x {views} views" if views > 1 else ""
+    )
+    return Estimate(counts, parameters * 16 + activations * 4 + data.train * data.image_size**2 * 3, parameters * 4)

@@ -1,0 +1,33 @@
+"""The store's error: what the operating system or a remote store says, as one line with a remedy."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+class StoreError(ValueError):
+    """One line that names the path or the key, what is wrong with it, and what to do."""
+
+
+@contextmanager
+def explained(action: str, path: str) -> Iterator[None]:
+    """Turn what the operating system or a remote store says into one line with a remedy."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        code = getattr(error, "errno", None)
+        said = (getattr(error, "strerror", None) if code else None) or " ".join(str(error).split())
+        if code in DISK_FULL or "requested and" in said:  # numpy's short writes carry no errno
+            remedy = "free space (`python -m pipelines.store gc`) or choose another store"
+        elif code in NOT_ALLOWED:
+            remedy = "make it writable for this user or choose another store"
+        elif code in (errno.ENOTDIR, errno.EEXIST):
+            remedy = "a file stands where a folder is needed: move it or choose another store"
+        else:
+            remedy = "check that the path exists and can be reached"
+        raise StoreError(f"{path}: cannot {action}: {said}; {remedy}") from error

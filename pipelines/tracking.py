@@ -1,0 +1,193 @@
+"""MLflow: one parent run per experiment with settings and final metrics, one child run per model with its curves.
+
+The only module that imports mlflow. Everything logged here is also in the store; a tracking server that is down costs
+a warning, never a result.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import mlflow
+from mlflow.entities import Metric, Param
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+from pipelines.progress import Record
+from pipelines.store import Artifact, Folder, Observer, Stage
+
+log = logging.getLogger("pipelines.tracking")
+
+_NOT_METRICS = ("kind", "label", "key", "epoch", "epochs", "time", "done")
+
+
+def tracking_uri(store_root: str) -> str:
+    """MLFLOW_TRACKING_URI if set, else a sqlite file inside the store."""
+    if uri := os.environ.get("MLFLOW_TRACKING_URI"):
+        return uri
+    root = Folder(store_root)
+    if not root.is_local:
+        raise ValueError(f"store={store_root}: sqlite cannot live there, set MLFLOW_TRACKING_URI to an MLflow server")
+    return f"sqlite:///{Path(root.path('mlflow.db')).resolve()}"
+
+
+def ui_command(uri: str) -> str:
+    return f"{Path(sys.executable).parent / 'mlflow'} ui --backend-store-uri {uri} --host 127.0.0.1 --port 5000"
+
+
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings by their dotted names, as on the command line."""
+    flat: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = str(value)
+    return flat
+
+
+class Tracking(Observer):
+    """Logs an experiment as it happens."""
+
+    def __init__(self, uri: str, experiment: str, settings: Mapping[str, Any], plan: Mapping[str, str]) -> None:
+        self.uri = uri
+        self.run_id: str | None = None
+        self._alive = True
+        self._children: dict[str, str] = {}  # model name -> run id
+        self._live: dict[str, set[int]] = {}  # stage key -> epochs already logged
+        self._current: tuple[str, Stage] | None = None
+        self._monitor: SystemMetricsMonitor | None = None
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        for noisy in ("mlflow", "alembic"):
+            logging.getLogger(noisy).setLevel(logging.ERROR)
+        self._client = mlflow.MlflowClient(tracking_uri=uri)
+        self._tags = _provenance()
+
+        def begin() -> None:
+            found = self._client.get_experiment_by_name(experiment)
+            self._experiment = found.experiment_id if found else self._client.create_experiment(experiment)
+            tags = self._tags | {f"stage.{label}": key for label, key in plan.items()}
+            self.run_id = self._client.create_run(self._experiment, run_name=experiment, tags=tags).info.run_id
+            parameters = [Param(name, value[:6000]) for name, value in flatten(settings).items()]
+            self._client.log_batch(self.run_id, params=parameters)
+
+        self._try(begin)
+
+    def on_start(self, stage: Stage, artifact: Artifact) -> None:
+        if model := getattr(stage, "model", None):
+            self._current = (artifact.key, stage)
+            self._child(model)
+            if self._alive and self._monitor is None and stage.name in ("rotnet", "student"):
+                self._monitor = SystemMetricsMonitor(self._children[model], sampling_interval=5, tracking_uri=self.uri)
+                self._try(self._monitor.start)
+
+    def listen(self, record: Record) -> None:
+        """Log an epoch as soon as a worker posts it."""
+        if self._current and record["key"] == self._current[0] and record["kind"] == "epoch":
+            self._log_history(self._current[1].model, record["key"], [record])  # type: ignore[attr-defined]
+
+    def on_done(self, stage: Stage, artifact: Artifact, cached: bool, seconds: float) -> None:
+        if self._monitor:
+            self._try(self._monitor.finish)
+            self._monitor = None
+        model = getattr(stage, "model", None)
+        if not model or not self._alive:
+            return
+        info = artifact.info
+        child = self._child(model)
+        batch: dict[str, float] = {}
+        if stage.name == "vocabulary":
+            batch = {f"vocabulary/{k}": info[k] for k in ("perplexity", "vectors", "splits")}
+            self._log_batch(child, [Metric("vocabulary/inertia", v, 0, i) for i, v in enumerate(info["inertia"])])
+        elif stage.name == "words":
+            batch = {f"words/{k}": info[k] for k in ("perplexity", "unused")}
+        elif stage.name in ("rotnet", "student"):
+            self._log_history(model, artifact.key, artifact.read_json("history.json"))
+        self._log_metrics(child, batch)
+        self._try(lambda: self._client.set_tag(child, f"stage.{stage.name}", artifact.ref))
+
+    def finish(self, rows: list[dict[str, Any]]) -> None:
+        """Scores: each model's on its child run, the last model's and all models' on the parent."""
+        for row in rows:
+            self._log_metrics(self._child(row["name"]), row["metrics"])
+        if rows:
+            everything = {f"{_slug(row['name'])}/{k}": v for row in rows for k, v in row["metrics"].items()}
+            self._log_metrics(str(self.run_id), rows[-1]["metrics"] | everything)
+        self._end("FINISHED")
+
+    def fail(self) -> None:
+        self._end("FAILED")
+
+    def _end(self, status: str) -> None:
+        def end(run: str) -> Callable[[], None]:
+            return lambda: self._client.set_terminated(run, status)
+
+        for run in [*self._children.values(), str(self.run_id)]:
+            self._try(end(run))
+
+    def _child(self, model: str) -> str:
+        if model not in self._children:
+
+            def create() -> None:
+                tags = self._tags | {"mlflow.parentRunId": str(self.run_id), "model": model}
+                run = self._client.create_run(self._experiment, run_name=model, tags=tags)
+                self._children[model] = run.info.run_id
+
+            self._try(create)
+        return self._children.get(model, "")
+
+    def _log_history(self, model: str, key: str, history: list[Record]) -> None:
+        """Each epoch once, whether it came live from a worker or from the finished artifact."""
+        seen = self._live.setdefault(key, set())
+        metrics = [
+            Metric(f"train/{name}", value, int(record["time"] * 1000), int(record["epoch"]))
+            for record in history
+            if int(record["epoch"]) not in seen
+            for name, value in record.items()
+            if name not in _NOT_METRICS
+        ]
+        seen.update(int(record["epoch"]) for record in history)
+        for start in range(0, len(metrics), 500):
+            self._log_batch(self._child(model), metrics[start : start + 500])
+
+    def _log_metrics(self, run: str, metrics: Mapping[str, float]) -> None:
+        self._log_batch(run, [Metric(name, value, int(time.time() * 1000), 0) for name, value in metrics.items()])
+
+    def _log_batch(self, run: str, metrics: list[Metric]) -> None:
+        if metrics:
+            self._try(lambda: self._client.log_batch(run, metrics=metrics))
+
+    def _try(self, call: Callable[[], Any]) -> None:
+        if not self._alive:
+            return
+        try:
+            call()
+        except Exception as error:  # results are in the store; tracking must not end a run
+            self._alive = False
+            log.warning(
+                "MLflow at %s does not answer (%s); results are kept in the store", self.uri, type(error).__name__
+            )
+
+
+def _slug(name: str) -> str:
+    return name.lower().replace(" ", "-").replace("×", "x")
+
+
+def _provenance() -> dict[str, str]:
+    """Versions and the commit of this code."""
+    tags = {f"version.{name}": importlib.metadata.version(name) for name in ("torch", "ray", "mlflow")}
+    tags["version.python"] = sys.version.split()[0]
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        said = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, check=True, timeout=10)
+        tags["mlflow.source.git.commit"] = said.stdout.decode().strip()
+    except (OSError, subprocess.SubprocessError):
+        pass
+    return tags

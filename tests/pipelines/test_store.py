@@ -1,0 +1,561 @@
+"""The store keeps its word: built once, whole or absent, never read when corrupt, finished after a kill."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+
+from pipelines.store import Artifact, CorruptArtifact, Observer, Stage, Store, StoreError, Workspace
+from pipelines.store.artifacts import verified_manifest
+from pipelines.store.fingerprint import fingerprint
+from pipelines.store.housekeeping import delete_garbage, find_garbage, survey
+from pipelines.store.locks import single_flight
+from pipelines.store.storage import Folder, absolute_root
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Shards(Stage):
+    """Writes `count` shards, skips those that are there, and notes each one it makes in a diary outside."""
+
+    name: ClassVar[str] = "shards"
+    version: ClassVar[int] = 1
+    count: int
+    diary: Path
+    raise_at: int = -1
+    hang_at: int = -1
+    seconds: float = 0.0
+
+    def config(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def build(self, work: Workspace) -> dict[str, Any]:
+        self.note("build")
+        for i in range(self.count):
+            if work.exists(f"shards/{i}.npy"):
+                continue
+            if i == self.raise_at:
+                raise RuntimeError("power cut")
+            if i == self.hang_at:
+                work.scratch.write_json("checkpoint.json", {"next": i})
+                work.write_via(f"shards/{i}.npy", self.hang)
+            self.note(f"shard {i}")
+            work.write_npy(f"shards/{i}.npy", np.full(4, i))
+        time.sleep(self.seconds)
+        return {"rows": 4 * self.count}
+
+    def note(self, line: str) -> None:
+        with self.diary.open("a") as file:
+            file.write(line + "\n")
+
+    def hang(self, path: Path) -> None:
+        path.write_bytes(b"half a shard")
+        self.note("hanging")
+        time.sleep(60)
+
+
+@dataclass(frozen=True)
+class Sum(Stage):
+    """Made from shards."""
+
+    name: ClassVar[str] = "sum"
+    version: ClassVar[int] = 1
+    shards: Artifact
+    scale: int = 1
+
+    def config(self) -> dict[str, Any]:
+        return {"scale": self.scale}
+
+    def inputs(self) -> dict[str, Artifact]:
+        return {"shards": self.shards}
+
+    def build(self, work: Workspace) -> dict[str, Any]:
+        total = sum(int(self.shards.read_npy(name).sum()) for name in self.shards.manifest()["files"])
+        work.write_json("sum.json", self.scale * total)
+        return {"sum": np.int64(self.scale * total)}
+
+    @property
+    def label(self) -> str:
+        return f"sum x {self.scale}"
+
+
+class Diary(Observer):
+    """What the store told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def on_start(self, stage: Stage, artifact: Artifact) -> None:
+        self.told.append(f"start {stage.label}")
+
+    def on_done(self, stage: Stage, artifact: Artifact, cached: bool, seconds: float) -> None:
+        self.told.append(f"done {stage.label} {cached}")
+
+    def on_waiting(self, stage: Stage, artifact: Artifact, holder: str) -> None:
+        self.told.append(f"waiting for {holder}")
+
+    def on_corrupt(self, stage: Stage, artifact: Artifact, reason: str) -> None:
+        self.told.append(f"corrupt {reason}")
+
+
+@pytest.fixture
+def diary(tmp_path: Path) -> Path:
+    return tmp_path / "diary"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def in_child(root: Path, stage: str, before: str = "") -> subprocess.Popen[str]:
+    """A process that asks the store for the stage, given as source text."""
+    script = f"""
+from pathlib import Path
+from tests.pipelines.test_store import *
+{before}
+try:
+    Store({str(root)!r}).get({stage})
+except StoreError as error:
+    raise SystemExit(str(error))
+"""
+    command = [sys.executable, "-c", script]
+    return subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(diary: Path, line: str) -> None:
+    deadline = time.monotonic() + 20
+    while not (diary.exists() and line in diary.read_text().splitlines()):
+        assert time.monotonic() < deadline, f"{line!r} never came"
+        time.sleep(0.02)
+
+
+class Size(BaseModel):
+    words: int
+    rates: tuple[float, ...] = (0.1, 1e-05)
+
+
+def test_fingerprint_is_the_same_forever() -> None:
+    config = {"size": Size(words=2048), "taps": ("conv4",), "on": True}
+    assert fingerprint("vocabulary", 3, config, {"net": "ab12"}) == "53dab1576f7587b7a2de"
+
+
+def test_fingerprint_sees_values_not_spelling() -> None:
+    base = fingerprint("s", 1, {"a": 1, "b": (1, 2)}, {})
+    assert base == fingerprint("s", 1, {"b": [1, 2], "a": 1}, {})
+    spelt_out = {"words": 1, "rates": [0.1, 1e-5]}
+    assert fingerprint("s", 1, Size(words=1), {}) == fingerprint("s", 1, spelt_out, {})
+    others = [
+        fingerprint("t", 1, {"a": 1, "b": (1, 2)}, {}),
+        fingerprint("s", 2, {"a": 1, "b": (1, 2)}, {}),
+        fingerprint("s", 1, {"a": 1, "b": (2, 1)}, {}),
+        fingerprint("s", 1, {"a": 1.5, "b": (1, 2)}, {}),
+        fingerprint("s", 1, {"a": "1", "b": (1, 2)}, {}),
+        fingerprint("s", 1, {"a": 1, "b": (1, 2)}, {"net": "x"}),
+        fingerprint("s", 1, {"a": 1, "b": (1, 2)}, {"words": "x"}),
+    ]
+    assert len({base, *others}) == 1 + len(others)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"rate": float("nan")}, "config.rate=nan"),
+        ({"rates": [1.0, float("inf")]}, r"config.rates\[1\]=inf"),
+        ({"net": {1: "a"}}, "config.net: 1 is not text"),
+        ({"taps": {"conv4"}}, "config.taps={'conv4'}: a set"),
+        (Size(words=1, rates=(float("nan"),)), r"config.rates\[0\]=nan"),
+    ],
+)
+def test_fingerprint_refuses_by_name(config: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        fingerprint("s", 1, config, {})
+
+
+def test_built_once_then_cached(root: Path, diary: Path) -> None:
+    told = Diary()
+    store = Store(root, told)
+    planned = store.plan(Shards(2, diary))
+    assert not root.exists()  # planning writes nothing
+    assert not store.is_cached(planned)
+    shards = store.get(Shards(2, diary))
+    again = store.get(Shards(2, diary))
+    assert shards == again == planned
+    assert store.is_cached(shards)
+    assert diary.read_text().splitlines() == ["build", "shard 0", "shard 1"]
+    assert told.told == ["start shards", "done shards False", "done shards True"]
+    assert [(event.name, event.key, event.cached) for event in store.events] == [
+        ("shards", shards.key, False),
+        ("shards", shards.key, True),
+    ]
+    assert Store(root).get(Shards(2, diary)).info == {"rows": 8}
+    assert not shards.scratch.exists()
+    assert not list((root / "locks").iterdir())
+    assert not list((root / "begun").iterdir())
+
+
+def test_manifest_tells_how_it_was_made(root: Path, diary: Path) -> None:
+    store = Store(root)
+    shards = store.get(Shards(2, diary))
+    manifest = store.get(Sum(shards, 10)).manifest()
+    assert manifest["format"] == 1
+    assert (manifest["stage"], manifest["stage_version"], manifest["label"]) == ("sum", 1, "sum x 10")
+    assert manifest["config"] == {"scale": 10}
+    assert manifest["inputs"] == {"shards": shards.ref}
+    assert manifest["info"] == {"sum": 40}
+    assert manifest["files"]["sum.json"]["bytes"] == len("40\n")
+    assert manifest["versions"].keys() == {"python", "torch", "ray"}
+    assert {"created", "seconds", "host", "commit", "key"} <= manifest.keys()
+
+
+def test_label_and_hidden_fields_do_not_change_the_key(root: Path, diary: Path) -> None:
+    store = Store(root)
+    assert store.plan(Shards(2, diary)) == store.plan(Shards(2, Path("elsewhere"), raise_at=1))
+    assert store.plan(Shards(2, diary)) != store.plan(Shards(3, diary))
+
+
+def test_planned_inputs_are_built_first(root: Path, diary: Path) -> None:
+    store = Store(root)
+    assert store.get(Sum(store.plan(Shards(2, diary)))).read_json("sum.json") == 4
+    assert [event.name for event in store.events] == ["shards", "sum"]
+
+
+def test_input_known_by_key_alone_must_be_whole(root: Path) -> None:
+    with pytest.raises(StoreError, match=r"sum\.shards=shards/0123: not whole"):
+        Store(root).get(Sum(Artifact("shards", "0123", str(root))))
+
+
+def test_reading_what_is_not_built(root: Path, diary: Path) -> None:
+    shards = Store(root).plan(Shards(2, diary))
+    for read in (shards.path, shards.local_path, shards.read_bytes, shards.read_json, shards.read_npy):
+        with pytest.raises(StoreError, match="not built"):
+            read("shards/0.npy")
+    with pytest.raises(StoreError, match="not built"):
+        shards.manifest()
+
+
+def test_arrays_are_memory_mapped(root: Path, diary: Path) -> None:
+    shards = Store(root).get(Shards(2, diary))
+    assert isinstance(shards.read_npy("shards/1.npy"), np.memmap)
+    assert not isinstance(shards.read_npy("shards/1.npy", mmap=False), np.memmap)
+    np.testing.assert_array_equal(np.load(shards.local_path("shards/1.npy")), [1, 1, 1, 1])
+
+
+def test_handles_travel(root: Path, diary: Path) -> None:
+    store = Store(root, Diary())
+    total = store.get(Sum(store.get(Shards(2, diary))))
+    there = pickle.loads(pickle.dumps(total))
+    assert there == total
+    assert there.stage.config() == {"scale": 1}
+    assert pickle.loads(pickle.dumps(store)).get(total.stage).read_json("sum.json") == 4
+    work = pickle.loads(pickle.dumps(Workspace(store.root, "artifacts/a/b")))
+    work.write_bytes("shards/0.bin", b"0")
+    work.scratch.write_bytes("c", b"1")
+    assert work.list() == ["shards/0.bin"]
+    assert (root / "scratch/a/b/c").read_bytes() == b"1"
+
+
+def test_a_build_may_not_leave_its_folder(root: Path) -> None:
+    work = Workspace(str(root), "artifacts/a/b")
+    for name in ("../other/x", "/etc/x", "manifest.json", "", "a/.tmp-x"):
+        with pytest.raises(StoreError, match="name="):
+            work.write_bytes(name, b"")
+
+
+def test_failed_build_is_resumed(root: Path, diary: Path) -> None:
+    store = Store(root)
+    with pytest.raises(RuntimeError, match="power cut"):
+        store.get(Shards(3, diary, raise_at=2))
+    assert not store.plan(Shards(3, diary)).exists()
+    assert not store.events
+    store.get(Shards(3, diary))
+    assert diary.read_text().splitlines() == ["build", "shard 0", "shard 1", "build", "shard 2"]
+
+
+def test_failed_write_leaves_no_file(root: Path) -> None:
+    work = Workspace(str(root), "artifacts/a/b")
+
+    def half(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise RuntimeError("power cut")
+
+    work.write_bytes("x", b"old")
+    with pytest.raises(RuntimeError):
+        work.write_via("x", half)
+    assert work.read_bytes("x") == b"old"
+    assert os.listdir(root / "artifacts/a/b") == ["x"]
+
+
+def test_empty_and_odd_arrays_come_back(root: Path) -> None:
+    work = Workspace(str(root), "artifacts/a/b")
+    for array in (np.empty((0, 3)), np.array(7), np.ones((2, 3), order="F")):
+        work.write_npy("x.npy", array)
+        np.testing.assert_array_equal(work.read_npy("x.npy"), array)
+    with pytest.raises(ValueError, match="Object arrays"):
+        work.write_npy("x.npy", np.array([{}]))
+
+
+@pytest.mark.parametrize("root", ["file://{}", "local://{}", "memory://{}"])
+def test_folders_behave_alike_everywhere(root: str, tmp_path: Path) -> None:
+    """A local path, a remote file system that needs a move, an object store."""
+    folder = Folder(absolute_root(root.format(tmp_path / "store")), "a/b")
+    assert not folder.exists()
+    assert folder.list() == folder.subfolders() == []
+    folder.delete("x")
+    folder.delete_all()
+    folder.write_bytes("x", b"old")
+    folder.write_bytes("x", b"new")
+    folder.write_via("deep/y.gz", lambda path: path.write_bytes(b"plain"))
+    assert folder.files() == {"deep/y.gz": 5, "x": 3}
+    assert folder.subfolders() == ["deep"]
+    assert folder.read_bytes("x") == b"new"
+    assert folder.read_bytes("deep/y.gz") == b"plain"
+    assert len(folder.walk()) == 2  # no temporary file stays
+    with pytest.raises(StoreError, match="a/b/z: cannot read"):
+        folder.read_bytes("z")
+    folder.delete_all()
+    assert not folder.exists()
+
+
+def test_killed_build_is_finished_by_another(root: Path, diary: Path) -> None:
+    child = in_child(root, f"Shards(4, Path({str(diary)!r}), hang_at=2)")
+    wait_for(diary, "hanging")
+    shards = Store(root).plan(Shards(4, diary))
+    assert not shards.exists()
+    assert any(entry.name.startswith("shards/.tmp-") for entry in shards.folder.walk())
+    assert shards.folder.list() == ["shards/0.npy", "shards/1.npy"]
+    assert shards.scratch.read_json("checkpoint.json") == {"next": 2}
+    os.kill(child.pid, signal.SIGKILL)
+    child.communicate()
+    assert child.returncode == -signal.SIGKILL
+
+    Store(root).get(Shards(4, diary))
+    lines = diary.read_text().splitlines()
+    assert lines == ["build", "shard 0", "shard 1", "hanging", "build", "shard 2", "shard 3"]
+    assert shards.manifest()["files"].keys() == {f"shards/{i}.npy" for i in range(4)}
+    assert not any(".tmp-" in entry.name for entry in shards.folder.walk())
+    assert not shards.scratch.exists()
+
+
+def truncate(folder: Path) -> None:
+    os.truncate(folder / "shards/1.npy", 100)
+
+
+def flip_a_byte(folder: Path) -> None:
+    data = bytearray((folder / "shards/1.npy").read_bytes())
+    data[-1] ^= 1
+    (folder / "shards/1.npy").write_bytes(data)
+
+
+def delete_a_file(folder: Path) -> None:
+    (folder / "shards/1.npy").unlink()
+
+
+def garble_manifest(folder: Path) -> None:
+    (folder / "manifest.json").write_bytes(b'{"format": 1, "fil\xff')
+
+
+def empty_manifest(folder: Path) -> None:
+    (folder / "manifest.json").write_text("[]")
+
+
+def rename_manifest(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"key": "0" * 20}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (truncate, "shards/1.npy is 100 bytes"),
+        (flip_a_byte, "shards/1.npy has another sha256"),
+        (delete_a_file, "shards/1.npy is missing"),
+        (garble_manifest, "manifest.json cannot be understood"),
+        (empty_manifest, "manifest.json cannot be understood"),
+        (rename_manifest, "shards/00000000000000000000"),
+    ],
+)
+def test_corrupt_is_reported_and_rebuilt(
+    root: Path, diary: Path, damage: Any, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Path(Store(root).get(Shards(2, diary)).folder.path())
+    damage(folder)
+    diary.unlink()
+    told = Diary()
+    store = Store(root, told)
+    assert not store.is_cached(store.plan(Shards(2, diary)))
+    shards = store.get(Shards(2, diary))
+    reason = told.told[0].removeprefix("corrupt ")
+    assert says in reason
+    assert told.told[1:] == ["start shards", "done shards False"]
+    assert [record.message for record in caplog.records] == [f"{reason}; it is rebuilt"]
+    assert diary.read_text().splitlines() == ["build", "shard 0", "shard 1"]  # nothing corrupt was reused
+    np.testing.assert_array_equal(shards.read_npy("shards/1.npy"), [1, 1, 1, 1])
+
+
+def test_corrupt_input_is_rebuilt_before_it_is_read(root: Path, diary: Path) -> None:
+    shards = Store(root).get(Shards(2, diary))
+    flip_a_byte(Path(shards.folder.path()))
+    store = Store(root)
+    assert store.get(Sum(shards)).read_json("sum.json") == 4
+    assert [event.name for event in store.events] == ["shards", "sum"]
+
+
+def test_contents_are_checked_once_per_store(root: Path, diary: Path) -> None:
+    store = Store(root)
+    shards = store.get(Shards(2, diary))
+    flip_a_byte(Path(shards.folder.path()))
+    assert store.is_cached(shards)  # it built or checked this one itself
+    assert not Store(root).is_cached(shards)
+    (Path(shards.folder.path()) / "manifest.json").unlink()
+    assert not store.is_cached(shards)  # deleted by gc, say: always seen
+
+
+def test_large_artifacts_are_hashed_by_verify_only(root: Path, diary: Path) -> None:
+    shards = Store(root).get(Shards(2, diary))
+    flip_a_byte(Path(shards.folder.path()))
+    assert verified_manifest(shards, hash_up_to=100) is not None
+    with pytest.raises(CorruptArtifact, match="sha256"):
+        verified_manifest(shards, hash_up_to=None)
+
+
+def test_processes_build_once(root: Path, diary: Path) -> None:
+    children = [in_child(root, f"Shards(2, Path({str(diary)!r}), seconds=0.5)") for _ in range(3)]
+    for child in children:
+        assert child.communicate()[1] == ""
+        assert child.returncode == 0
+    assert diary.read_text().splitlines() == ["build", "shard 0", "shard 1"]
+
+
+def test_threads_build_once_and_waiters_say_so(root: Path, diary: Path) -> None:
+    observers = [Diary() for _ in range(3)]
+    stage = Shards(2, diary, seconds=0.5)
+    threads = [threading.Thread(target=Store(root, told).get, args=(stage,)) for told in observers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert diary.read_text().splitlines() == ["build", "shard 0", "shard 1"]
+    waits = [line for told in observers for line in told.told if line.startswith("waiting")]
+    assert len(waits) == 2
+    assert all(f"process {os.getpid()} on" in line for line in waits)
+
+
+def test_store_that_cannot_be_written(tmp_path: Path, diary: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for root in (tmp_path / "file", tmp_path / "file/x", Path("/proc/nope")):
+        for attempt in (Store(root).check_writable, lambda root=root: Store(root).get(Shards(1, diary))):
+            with pytest.raises(StoreError) as caught:
+                attempt()
+            assert str(root) in str(caught.value)
+            assert "\n" not in str(caught.value)
+    assert not diary.exists()
+    for name in ("", "nosuchscheme://x/y"):
+        with pytest.raises(StoreError, match="store="):
+            Store(name).check_writable()
+
+
+def test_check_writable_leaves_an_empty_folder(root: Path) -> None:
+    Store(root).check_writable()
+    assert list(root.iterdir()) == []
+
+
+def test_full_disk_is_one_line_and_no_truncated_file(root: Path) -> None:
+    """A limit on the size of files stops a write half-way, as a full disk does."""
+    limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+    stage = "class Big(Sum):\n    def config(self): return {}\n    def inputs(self): return {}\n"
+    stage += "    def build(self, work):\n        work.write_bytes('small', b'x')\n"
+    stage += "        work.write_npy('big.npy', np.ones(9999))\n"
+    child = in_child(root, "Big(None)", before=limit + stage)
+    _, said = child.communicate()
+    assert child.returncode == 1
+    assert said.count("\n") == 1
+    assert "big.npy: cannot write" in said
+    assert "free space" in said
+    [entry] = survey(str(root))
+    assert entry.state == "half-built"
+    assert [file.name for file in entry.artifact.folder.walk()] == ["small"]
+
+
+def test_gc_keeps_what_runs_need_and_its_ancestors(root: Path, diary: Path) -> None:
+    store = Store(root)
+    kept = store.get(Sum(store.get(Shards(2, diary))))
+    freed = store.get(Sum(store.get(Shards(3, diary))))
+    with pytest.raises(RuntimeError):
+        store.get(Shards(9, diary, raise_at=1))
+    store.record_run("monday", [kept.ref], {"preset": "demo"})
+    garbage = find_garbage(store.root)
+    assert sorted(entry.state for entry in garbage.entries) == ["half-built", "whole", "whole"]
+    deleted, spared = delete_garbage(store.root, garbage)
+    assert len(deleted) == 3
+    assert not spared
+    assert {entry.key for entry in survey(store.root)} == {kept.key, store.plan(Shards(2, diary)).key}
+    assert not store.is_cached(freed)
+    assert Store(root).is_cached(kept)
+    assert not list((root / "begun").iterdir())
+
+
+def test_gc_never_touches_what_is_being_built_nor_its_inputs(root: Path, diary: Path) -> None:
+    store = Store(root)
+    shards = store.get(Shards(2, diary))
+    total = store.plan(Sum(shards))
+    total.begun.write_json(f"{total.key}.json", {"inputs": {"shards": shards.ref}})
+    total.scratch.write_bytes("checkpoint", b"half")
+    with single_flight(store.root, total.key):
+        garbage = find_garbage(store.root)
+        assert garbage.entries == []
+        assert [*garbage.held] == [total.key]
+    garbage = find_garbage(store.root)
+    assert {entry.key for entry in garbage.entries} == {shards.key, total.key}
+    with single_flight(store.root, total.key):  # taken between the survey and the deletion
+        deleted, spared = delete_garbage(store.root, garbage)
+    assert [entry.key for entry in deleted] == [shards.key]
+    assert [entry.key for entry in spared] == [total.key]
+    assert total.scratch.read_bytes("checkpoint") == b"half"
+
+
+def test_gc_spares_a_run_that_began_meanwhile(root: Path, diary: Path) -> None:
+    store = Store(root)
+    shards = store.get(Shards(2, diary))
+    garbage = find_garbage(store.root)
+    store.record_run("late", [shards.key], {})
+    assert delete_garbage(store.root, garbage) == ([], garbage.entries)
+    assert Store(root).is_cached(shards)
+
+
+def test_gc_sweeps_scratch_that_outlived_its_build(root: Path, diary: Path) -> None:
+    store = Store(root)
+    shards = store.get(Shards(2, diary))
+    store.record_run("monday", [shards.key])
+    shards.scratch.write_bytes("checkpoint", b"old")
+    delete_garbage(store.root, find_garbage(store.root))
+    assert not shards.scratch.exists()
+    assert Store(root).is_cached(shards)
+
+
+def test_gc_refuses_a_run_it_cannot_read(root: Path, diary: Path) -> None:
+    store = Store(root)
+    store.get(Shards(2, diary))
+    (root / "runs").mkdir()
+    for text in ("{", '{"run": "x"}'):
+        (root / "runs/x.json").write_text(text)
+        with pytest.raises(StoreError, match=r"runs/x\.json"):
+            find_garbage(store.root)
+
+
+def test_run_names_are_file_names(root: Path) -> None:
+    with pytest.raises(ValueError, match=r"run_id='\.\./x'"):
+        Store(root).record_run("../x", [])

@@ -1,0 +1,104 @@
+"""The files around the code: pins, Makefile, ignore files, cluster file."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import yaml
+from ray._private.runtime_env.packaging import create_package
+from ray.autoscaler._private.util import prepare_config, validate_config
+
+ROOT = Path(__file__).parents[1]
+PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][A-Za-z0-9.]*)( ; .+)?")
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins() -> dict[str, str]:
+    lines = [line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if not line.startswith("#")]
+    matches = {line: PIN.fullmatch(line) for line in lines}
+    assert all(matches.values()), f"not `name==version`: {[line for line, match in matches.items() if not match]}"
+    return {normal(match[1]): match[2] for match in matches.values() if match}
+
+
+def make(*arguments: str) -> str:
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def test_constraints_are_pins_without_addresses() -> None:
+    text = (ROOT / "constraints.txt").read_text("utf-8")
+    assert "://" not in text
+    assert "@" not in text
+    assert not {"pip", "setuptools", "wheel"} & pins().keys()
+
+
+def test_every_dependency_of_a_set_up_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = {normal(re.split(r"[\[<>=~! ;]", d)[0]) for d in project["dependencies"] + extras["cpu"] + extras["dev"]}
+    assert not wanted - pins().keys(), "renew constraints.txt as its head says"
+
+
+@needs_make
+def test_make_alone_lists_every_target() -> None:
+    listed = set(re.findall(r"^  make ([a-z-]+) +\S", make(), re.MULTILINE))
+    assert listed == {"help", "setup", "demo", "test", "test-slow", "lint", "format", "clean", "mlflow"}
+    assert make() == make("help")
+
+
+@needs_make
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["demo"], "pipelines/full.py demo --store store"),
+        (["demo", "STORE=/data/s", "ARGS=--seed 1"], "pipelines/full.py demo --store /data/s --seed 1"),
+        (["test"], '-m pytest -m "not slow"'),
+        (["test-slow"], "-m pytest -m slow"),
+        (["mlflow"], "--backend-store-uri sqlite:///store/mlflow.db --host 127.0.0.1 --port 5000"),
+        (["lint"], "ruff format --check"),
+    ],
+)
+def test_make_would_run(arguments: list[str], command: str) -> None:
+    assert command in make("-n", *arguments)
+
+
+@needs_make
+def test_make_clean_keeps_the_store() -> None:
+    removed = make("-n", "clean").split()
+    assert ".venv" in removed
+    assert not any("store" in word for word in removed)
+
+
+def test_cluster_file_is_valid_guarded_and_installs_the_extras() -> None:
+    config = prepare_config(yaml.safe_load((ROOT / "ray_cluster.yaml").read_text("utf-8")))
+    validate_config(config)
+    ray = pins()["ray"]
+    assert all(config["docker"][image].startswith(f"rayproject/ray:{ray}-") for image in ("head_image", "worker_image"))
+    assert "--env RAY_AUTH_MODE=token" in config["docker"]["run_options"]
+    assert "--dashboard-host=127.0.0.1" in config["head_start_ray_commands"][-1]
+    assert any("[gpu]" in command for command in config["worker_setup_commands"])
+
+
+def test_a_job_uploads_the_code_and_nothing_else(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    code = {"bownet/words/bow.py", "evaluation/linear.py", "pipelines/full.py", "pipelines/store/locks.py"}
+    rest = {".venv/bin/python", "store/words/a.npy", "tests/test_a.py", ".git/objects/aa", "mlruns/0/meta.yaml"}
+    rest |= {"a.egg-info/PKG-INFO", "mlflow.db", "bownet/__pycache__/a.pyc", "build/lib/a.py", "benchmarks/r.json"}
+    for name in code | rest:
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("")
+    for name in (".gitignore", ".rayignore"):
+        shutil.copy(ROOT / name, project)
+    create_package(str(project), tmp_path / "upload.zip", include_gitignore=True)
+    with ZipFile(tmp_path / "upload.zip") as archive:
+        files = {name for name in archive.namelist() if not name.endswith("/")}
+    assert files - {".gitignore", ".rayignore"} == code
