@@ -112,7 +112,7 @@ def train(
     history = _restore(resume, task, optimiser) if resume else []
     forward = parallel(task)
     task.train()
-    generator = torch.Generator(device)
+    generator = torch.Generator()  # on the CPU: the same draws on every device, and none that waits for a GPU
     n, steps = len(images_NHWC), steps_per_epoch(len(images_NHWC), config)
     for epoch in range(len(history), config.epochs):
         totals: dict[str, Tensor] = {}

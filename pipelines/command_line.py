@@ -48,6 +48,8 @@ def parse(description: str | None, arguments: Sequence[str]) -> Options:
     except SystemExit as exit:
         if exit.code == 0:
             raise
+    except ValidationError:  # of the outermost model, which tyro leaves to us
+        pass
     _explain(arguments)
     raise ValueError(_plain(complaint.getvalue()))  # a mistake that we have no better words for
 
@@ -87,22 +89,23 @@ def _explain(arguments: Sequence[str]) -> None:
         here[leaf] = (
             values if isinstance(old, tuple) else [None if v == "None" else v for v in values][-1] if values else old
         )
+    experiment = {name: settings[name] for name in Experiment.model_fields}
     try:
-        Experiment.model_validate({name: settings[name] for name in Experiment.model_fields})
-        Resources.model_validate(settings["resources"])
+        Options.model_validate({"experiment": experiment, "resources": settings["resources"]})
     except ValidationError as error:
-        raise ValueError(in_one_line(error, Experiment)) from None
+        raise ValueError(in_one_line(error, Options)) from None
 
 
 def in_one_line(error: ValidationError, model: type[BaseModel]) -> str:
-    """`vocabulary.size=70000: use 2..65536. Number of visual words K.` from a validation error."""
+    """`vocabulary.size=70000: use 2..65536 (Number of visual words K)` from a validation error."""
     first = error.errors()[0]
     path = [str(part) for part in first["loc"] if isinstance(part, str)]
+    field = _field(model, path)
+    path = path[1:] if path[0] == "experiment" else path  # as on the command line
     where = ".".join(path)
     reason = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error" and "=" in reason.partition(":")[0]:
         return f"{where}.{reason}" if where else reason  # our own text, which starts with field=value
-    field = _field(model, path)
     if field is not None and first["type"] not in ("value_error", "literal_error", "extra_forbidden"):
         bounds = _bounds(field)
         kind = {"int_parsing": "a whole number", "float_parsing": "a number", "bool_parsing": "True or False"}
@@ -144,8 +147,8 @@ def _field(model: type[BaseModel], path: Sequence[str]) -> Any:
         if part not in model.model_fields:
             return None
         field = model.model_fields[part]
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            model = field.annotation
+        if isinstance(inner := field.annotation, type) and issubclass(inner, BaseModel):
+            model = inner
     return field
 
 

@@ -31,14 +31,14 @@ def demo() -> Experiment:
             net=Net(arch="wrn-10-1"),
             head_layers=1,
             pad=2,
-            optimiser=Optimiser(epochs=4, iterations_per_epoch=None, batch=32, schedule="cosine"),
+            optimiser=Optimiser(epochs=3, iterations_per_epoch=None, batch=32, schedule="cosine"),
         ),
         vocabulary=Vocabulary(size=128),
         student=Student(
             net=Net(arch="wrn-10-1"),
             cutmix=False,
             perturbation=Perturbation(crop_area=(0.5, 1.0)),
-            optimiser=Optimiser(epochs=16, iterations_per_epoch=None, batch=64, lr=0.3, schedule="cosine"),
+            optimiser=Optimiser(epochs=14, iterations_per_epoch=None, batch=64, lr=0.3, schedule="cosine"),
         ),
         linear=Linear(batch_norm=True),
     )

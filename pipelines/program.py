@@ -128,10 +128,10 @@ def preflight(options: Options, store: Store, plan: Plan) -> None:
 def show_results(report: dict[str, Any], console: Console) -> None:
     rows = report["rows"]
     columns = [name for name in METRICS if any(name in row["metrics"] for row in rows)]
-    table = Table(title="Results: accuracy in percent, ± is the 95% interval over episodes", title_justify="left")
+    table = Table(title="Accuracy in percent; ± is the 95% interval over few-shot episodes", title_justify="left")
     table.add_column("model")
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name.removeprefix("fewshot/").replace("shot", "-shot").replace("/", " "), justify="right")
     for row in rows:
         metrics = row["metrics"]
         cells = []

@@ -83,12 +83,12 @@ class Display(Observer):
         self._number = 0
         self._between = seconds_between_lines
         self._label = ""
-        self._started = 0.0
+        self._first: tuple[float, float] | None = None
         self._last_line = 0.0
         self._status = console.status("", spinner="dots") if console.is_terminal and not quiet else None
 
     def on_start(self, stage: Stage, artifact: Artifact) -> None:
-        self._label, self._started, self._last_line = stage.label, time.monotonic(), time.monotonic()
+        self._label, self._first, self._last_line = stage.label, None, time.monotonic()
         self._show(f"{self._place()} {stage.label}")
 
     def on_done(self, stage: Stage, artifact: Artifact, cached: bool, seconds: float) -> None:
@@ -111,7 +111,11 @@ class Display(Observer):
         """Show a record that a worker has posted."""
         if record["label"] != self._label or self._quiet:
             return
-        text = f"{self._place()} {self._label}: {describe(record, time.monotonic() - self._started)}"
+        finished = record["epoch"] + record.get("done", 0.0)
+        self._first = self._first or (time.monotonic(), finished)  # the time before it went into starting up
+        seconds, share = time.monotonic() - self._first[0], finished - self._first[1]
+        left = seconds / share * (record["epochs"] - finished) if share > 0 else None
+        text = f"{self._place()} {self._label}: {describe(record, left)}"
         if self._status:
             self._show(text)
         elif record["kind"] != "step" and time.monotonic() - self._last_line > self._between:
@@ -127,23 +131,20 @@ class Display(Observer):
             self._status.update(text)
             self._status.start()
         elif not self._quiet:
-            self._console.print(text, highlight=False)
+            self._console.print(text, highlight=False, soft_wrap=True)
 
     def _place(self, ahead: int = 1) -> str:
         width = len(str(self._total))
         return f"\\[{self._number + ahead:>{width}}/{self._total}]"
 
 
-def describe(record: Record, elapsed: float) -> str:
-    """One line of a training or clustering record, with the time that is left at the present speed."""
-    finished = record["epoch"] + record.get("done", 0.0)
-    parts = [
-        f"{'iteration' if record['kind'] == 'iteration' else 'epoch'} {record['epoch'] + (record['kind'] == 'step')}"
-    ]
-    parts[0] += f"/{record['epochs']}"
-    parts += [f"{name} {record[name]:.3f}" for name in ("loss", "floor", "accuracy", "inertia") if name in record]
-    if "images_per_second" in record:
-        parts.append(f"{record['images_per_second']:.0f} images/s")
-    if record["kind"] != "iteration" and finished > 0:
-        parts.append(f"about {elapsed / finished * (record['epochs'] - finished):.0f} s left")
+def describe(record: Record, seconds_left: float | None) -> str:
+    """One line of a training or clustering record."""
+    if record["kind"] == "iteration":
+        return f"iteration {record['epoch']}, inertia {record['inertia']:.3f}"
+    parts = [f"epoch {record['epoch'] + (record['kind'] == 'step')}/{record['epochs']}"]
+    parts += [f"{name} {record[name]:.3f}" for name in ("loss", "floor", "accuracy") if name in record]
+    parts.append(f"{record['images_per_second']:.0f} images/s")
+    if seconds_left is not None:
+        parts.append(f"about {seconds_left:.0f} s left")
     return ", ".join(parts)

@@ -60,8 +60,9 @@ def draw_crops(
 def resized_crop(x_NCHW: Tensor, crop: Crop, height: int, width: int) -> Tensor:
     """Cut each image's window and scale it to height x width: two small matrix products per image."""
     _, _, h, w = x_NCHW.shape
-    rows_NHh = _resize_matrix(crop.top_N, crop.height_N, h, height).to(x_NCHW)
-    cols_NWw = _resize_matrix(crop.left_N, crop.width_N, w, width).to(x_NCHW)
+    device = x_NCHW.device
+    rows_NHh = _resize_matrix(crop.top_N.to(device), crop.height_N.to(device), h, height).to(x_NCHW.dtype)
+    cols_NWw = _resize_matrix(crop.left_N.to(device), crop.width_N.to(device), w, width).to(x_NCHW.dtype)
     return rows_NHh[:, None] @ x_NCHW @ cols_NWw[:, None].transpose(2, 3)
 
 

@@ -33,14 +33,15 @@ class ResidualLayer(nn.Module):
         return h + (x if isinstance(self.shortcut, nn.Identity) else self.shortcut(a))
 
 
-def residual_block(c_in: int, c_out: int, stride: int, layers: int) -> nn.Sequential:
+def residual_block(c_in: int, c_out: int, stride: int, layers: int, activated: bool = True) -> nn.Sequential:
     """`layers` residual layers, then the BN+ReLU that every feature passes before it is used.
 
     A WRN has this BN+ReLU at the start of the next block; it is the same function, owned by the block whose output
     it makes into a feature.
     """
-    body = [ResidualLayer(c_in if i == 0 else c_out, c_out, stride if i == 0 else 1, i == 0) for i in range(layers)]
-    return nn.Sequential(*body, nn.BatchNorm2d(c_out), nn.ReLU(inplace=True))
+    first = ResidualLayer(c_in, c_out, stride, activated)
+    more = [ResidualLayer(c_out, c_out, 1, activated=False) for _ in range(layers - 1)]
+    return nn.Sequential(first, *more, nn.BatchNorm2d(c_out), nn.ReLU(inplace=True))
 
 
 class WideResNet(Backbone):
@@ -52,8 +53,8 @@ class WideResNet(Backbone):
             raise ValueError(f"depth={depth}: a WRN has 6n+4 layers, use 10, 16, 22, 28, 40")
         layers = (depth - 4) // 6
         c1, c2, c3 = 16 * widen, 32 * widen, 64 * widen
-        self.stem = nn.Sequential(_conv3x3(3, 16), nn.BatchNorm2d(16), nn.ReLU(inplace=True))
-        self.block1 = residual_block(16, c1, 1, layers)
+        self.stem = _conv3x3(3, 16)
+        self.block1 = residual_block(16, c1, 1, layers, activated=False)
         self.block2 = residual_block(c1, c2, 2, layers)
         self.block3 = residual_block(c2, c3, 2, layers)
         self.tap_channels = {"block1": c1, "block2": c2, "block3": c3, "pool": c3}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -16,10 +16,11 @@ from bownet.config import Net, Vocabulary
 from bownet.nets.build import build_backbone
 from bownet.words.kmeans import Sums, assign_and_sum, kmeans, sample_rows
 from bownet.words.vocabulary import feature_maps, perplexity, sample_vectors
-from pipelines.machine import Machine
 from pipelines.stages.images import data_of
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
-from pipelines.store import Artifact, Estimate, Stage, Workspace
+from pipelines.store import Artifact, Estimate, Folder, Stage, Workspace
+
+PARTS = 16  # of the vectors, and so the most workers that k-means uses
 
 
 class Geometry(NamedTuple):
@@ -141,52 +142,48 @@ def _sample_shard(
 
 
 class RaySource:
-    """Vectors held by Ray workers: each has some of the files in memory and sums them per centroid.
+    """Vectors in files, summed per centroid by Ray tasks, one part of the files each.
 
-    The split into workers does not change the sample, and the sums are added in the order of the workers.
+    A task that dies with its node is run again. The parts do not depend on the number of workers, and their sums are
+    added in order, so the centroids do not depend on it either.
     """
 
     def __init__(self, names: list[str], work: Workspace) -> None:
         import ray
 
-        machine: Machine = work.machine
-        workers = max(1, min(machine.cpus, len(names)))
-        parts = np.array_split(np.arange(len(names)), workers)
-        holder: Any = ray.remote(num_cpus=1)(_Holder)
         self._ray = ray
-        self._holders: list[Any] = [holder.remote(work, [names[i] for i in part]) for part in parts]
-        self._lengths = ray.get([h.length.remote() for h in self._holders])
+        self._work = work.scratch
+        self._parts = [
+            tuple(names[i] for i in part) for part in np.array_split(np.arange(len(names)), min(PARTS, len(names)))
+        ]
+        self._lengths = [sum(len(self._work.read_npy(name)) for name in part) for part in self._parts]
+        self._assign: Any = ray.remote(num_cpus=1)(_assign_part)
 
     def __len__(self) -> int:
-        return int(sum(self._lengths))
+        return sum(self._lengths)
 
     def sample(self, n: int, seed: int) -> Tensor:
         rows = sample_rows(len(self), n, seed)
         starts = np.cumsum([0, *self._lengths])
         picks = [rows[(rows >= a) & (rows < b)] - a for a, b in pairwise(starts)]
-        parts = [h.take.remote(p.numpy()) for h, p in zip(self._holders, picks, strict=True)]
-        return torch.from_numpy(np.concatenate(self._ray.get(parts)))
+        return torch.cat(
+            [_vectors.__wrapped__(self._work, part)[pick] for part, pick in zip(self._parts, picks, strict=True)]
+        )
 
     def assign(self, centroids_KD: Tensor) -> Sums:
         ref = self._ray.put(centroids_KD.numpy())
-        parts = self._ray.get([h.assign.remote(ref) for h in self._holders])
-        total = Sums(*parts[0])
+        parts = self._ray.get([self._assign.remote(self._work, part, ref) for part in self._parts])
+        total = parts[0]
         for part in parts[1:]:
-            total = total + Sums(*part)
+            total = total + part
         return total
 
 
-class _Holder:
-    def __init__(self, work: Workspace, names: list[str]) -> None:
-        torch.set_num_threads(1)
-        self.x_ND = torch.from_numpy(np.concatenate([work.scratch.read_npy(name) for name in names]))
+@lru_cache(maxsize=PARTS)
+def _vectors(folder: Folder, names: tuple[str, ...]) -> Tensor:
+    return torch.from_numpy(np.concatenate([folder.read_npy(name) for name in names]))
 
-    def length(self) -> int:
-        return len(self.x_ND)
 
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        return self.x_ND[torch.from_numpy(rows)].numpy()
-
-    def assign(self, centroids_KD: np.ndarray) -> tuple[Tensor, Tensor, float]:
-        sums = assign_and_sum(self.x_ND, torch.from_numpy(np.array(centroids_KD)))
-        return sums.counts_K, sums.sums_KD, sums.inertia
+def _assign_part(folder: Folder, names: tuple[str, ...], centroids_KD: np.ndarray) -> Sums:
+    torch.set_num_threads(1)
+    return assign_and_sum(_vectors(folder, names), torch.from_numpy(np.array(centroids_KD)))

@@ -220,9 +220,10 @@ def test_global_pool_by_hand() -> None:
     assert global_pool(torch.tensor([[[[1.0, 2.0], [3.0, 6.0]]]])).tolist() == [[3.0]]
 
 
-def test_plain_wide_resnet_reference() -> None:
-    """WRN-10-2 written out by hand with the same weights."""
-    net = build_backbone(Net(arch="wrn-10-2"), seed=0).eval()
+@pytest.mark.parametrize("arch", ["wrn-10-1", "wrn-10-2"])
+def test_plain_wide_resnet_reference(arch: str) -> None:
+    """WRN-10-k written out by hand with the same weights. At width 1 the first shortcut carries the raw stem."""
+    net = build_backbone(Net(arch=arch), seed=0).eval()
     x = images(2, 16)
     p = net.state_dict()
 
@@ -234,9 +235,11 @@ def test_plain_wide_resnet_reference() -> None:
     def conv(h: Tensor, name: str, stride: int = 1, padding: int = 1) -> Tensor:
         return torch.nn.functional.conv2d(h, p[f"{name}.weight"], None, stride, padding)
 
-    h = norm(conv((x - 0.5) / 0.25, "stem.0"), "stem.1")
+    stem = conv((x - 0.5) / 0.25, "stem")
+    h = norm(stem, "block1.0.norm1")
     for block, stride in (("block1", 1), ("block2", 2), ("block3", 2)):
         inner = norm(conv(h, f"{block}.0.conv1", stride), f"{block}.0.norm2")
-        h = conv(inner, f"{block}.0.conv2") + conv(h, f"{block}.0.shortcut", stride, 0)
+        narrow = arch == "wrn-10-1" and block == "block1"
+        h = conv(inner, f"{block}.0.conv2") + (stem if narrow else conv(h, f"{block}.0.shortcut", stride, 0))
         h = norm(h, f"{block}.1")
         torch.testing.assert_close(net(x, (block,))[block], h, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,142 @@
+"""The training loop: epochs that show every image once, schedules, and exact continuation."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bownet.config import Net, Optimiser, Student, Teacher
+from bownet.images import scenes
+from bownet.nets.build import build_backbone
+from bownet.tasks.bow import BowTask
+from bownet.tasks.rotation import RotationTask
+from bownet.training import Hooks, Record, batches, learning_rate, train
+
+PASSES = Optimiser(epochs=3, iterations_per_epoch=None, batch=8, drops=())
+
+
+@pytest.mark.parametrize("images", [8, 9, 100, 129])
+def test_a_pass_shows_every_image_once_in_batches_of_nearly_one_size(images: int) -> None:
+    rows = list(batches(images, PASSES, seed=1, epoch=0))
+    assert sorted(np.concatenate(rows)) == list(range(images))
+    sizes = {len(r) for r in rows}
+    assert max(sizes) <= 8
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_passes_differ_by_epoch_and_seed_only() -> None:
+    def first(seed: int, epoch: int) -> list[int]:
+        return next(iter(batches(100, PASSES, seed, epoch))).tolist()
+
+    assert first(1, 0) == first(1, 0)
+    assert len({tuple(first(s, e)) for s in (1, 2) for e in (0, 1)}) == 4
+
+
+def test_counted_iterations_go_on_through_the_passes() -> None:
+    """Epochs of 5 batches of 8 over 20 images: two passes each, every image exactly twice."""
+    config = Optimiser(epochs=4, iterations_per_epoch=5, batch=8, drops=())
+    for epoch in range(3):
+        rows = np.concatenate(list(batches(20, config, seed=0, epoch=epoch)))
+        assert len(rows) == 40
+        assert (np.bincount(rows, minlength=20) == 2).all()
+    small = Optimiser(epochs=4, iterations_per_epoch=1, batch=50, drops=())
+    assert len(next(iter(batches(20, small, 0, 1)))) == 50  # a batch may span several passes
+
+
+def test_learning_rate_by_hand() -> None:
+    step = Optimiser(epochs=30, drops=(12, 24))
+    assert [learning_rate(step, e) for e in (0, 11.99, 12, 24)] == pytest.approx([0.1, 0.1, 0.01, 0.001])
+    cosine = Optimiser(epochs=10, schedule="cosine", warmup_epochs=2, lr=1.0)
+    assert learning_rate(cosine, 6) == pytest.approx(0.5)
+    assert learning_rate(cosine, 1) == pytest.approx(0.5, abs=1e-3)
+    assert learning_rate(cosine, 10) == pytest.approx(0, abs=1e-12)
+
+
+def small_images(n: int) -> Tensor:
+    return torch.from_numpy(scenes.draw_labelled(scenes.labels(n, scenes.BASE), 16, seed=0))
+
+
+def bow_task(seed: int = 0, cutmix: bool = True) -> BowTask:
+    torch.manual_seed(seed)
+    return BowTask(build_backbone(Net(arch="wrn-10-1"), seed), 16, Student(net=Net(arch="wrn-10-1"), cutmix=cutmix))
+
+
+def words(n: int) -> Tensor:
+    return torch.randint(16, (n, 1, 4, 4), generator=torch.Generator().manual_seed(5))
+
+
+class Killed(Exception):
+    pass
+
+
+def test_continues_bit_for_bit() -> None:
+    """Stop after two of three epochs, start anew from the checkpoint: same weights, same history as undisturbed."""
+    images, targets = small_images(48), words(48)
+    config = Optimiser(epochs=3, iterations_per_epoch=None, batch=16, drops=(2,))
+    undisturbed = bow_task()
+    expected = train(undisturbed, images, targets, config, seed=3)
+
+    saved: list[bytes] = []
+
+    def save_then_die(state: bytes) -> None:
+        saved.append(state)
+        if len(saved) == 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(bow_task(), images, targets, config, seed=3, hooks=Hooks(save=save_then_die))
+    resumed = bow_task(seed=99)  # another start: everything must come from the checkpoint
+    history = train(resumed, images, targets, config, seed=3, resume=saved[-1])
+    for name, value in undisturbed.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+    assert [h["loss"] for h in history] == [h["loss"] for h in expected]
+
+
+def test_another_seed_is_another_run() -> None:
+    images, targets = small_images(48), words(48)
+    config = Optimiser(epochs=1, iterations_per_epoch=None, batch=16, drops=())
+    losses = [train(bow_task(), images, targets, config, seed=s)[0]["loss"] for s in (1, 1, 2)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+@pytest.mark.parametrize("kind", ["rotation", "bow"])
+def test_each_task_learns(kind: str) -> None:
+    """The loss falls well under its start within seconds."""
+    images = small_images(96)
+    backbone = build_backbone(Net(arch="wrn-10-1"), 0)
+    torch.manual_seed(0)
+    teacher = Teacher()
+    task: nn.Module
+    if kind == "rotation":
+        task, targets = RotationTask(backbone, 1, teacher.pad), None
+    else:  # words that depend on the picture: its brightness, in 16 steps
+        task = bow_task(cutmix=False)
+        bright = images.float().mean((1, 2, 3)).argsort().argsort() * 16 // 96
+        targets = bright[:, None, None, None].expand(-1, 1, 4, 4)
+    config = Optimiser(epochs=12, iterations_per_epoch=None, batch=16, drops=())
+    history = train(task, images, targets, config, seed=0)
+    assert history[-1]["loss"] < 0.8 * history[0]["loss"]
+
+
+def test_divergence_stops_the_run_with_the_epoch_and_the_rate() -> None:
+    config = Optimiser(epochs=3, iterations_per_epoch=None, batch=16, lr=100, momentum=0.99, drops=())
+
+    class Explodes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(1))
+
+        def forward(self, x: Tensor, y: None, g: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+            return (self.w**4).sum(), {}
+
+    with pytest.raises(ValueError, match=r"in epoch 1 at lr=100: it diverged, use a smaller optimiser.lr"):
+        train(Explodes(), small_images(160), None, config, seed=0)
+
+
+def test_reports_every_epoch_once() -> None:
+    told: list[Record] = []
+    config = Optimiser(epochs=2, iterations_per_epoch=None, batch=16, drops=())
+    train(bow_task(), small_images(32), words(32), config, seed=0, hooks=Hooks(on_epoch=told.append))
+    assert [r["epoch"] for r in told] == [1, 2]
+    assert all({"loss", "lr", "images_per_second", "floor", "gamma"} <= r.keys() for r in told)
+    assert all(r["loss"] > r["floor"] for r in told)

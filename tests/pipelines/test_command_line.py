@@ -1,0 +1,74 @@
+"""Arguments to settings: presets, overrides, help, and one line for every mistake."""
+
+import pytest
+
+from bownet.config import Experiment
+from pipelines.command_line import Options, parse
+from pipelines.presets import PRESETS
+
+
+def options(*arguments: str) -> Options:
+    return parse("about", arguments)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_builds_and_parses(name: str) -> None:
+    preset = PRESETS[name]()
+    assert options(name).experiment == preset
+    assert Experiment.model_validate_json(preset.model_dump_json()) == preset
+    assert PRESETS[name].__doc__
+    assert "Command:" in PRESETS[name].__doc__
+
+
+def test_settings_are_overridden_by_their_dotted_names() -> None:
+    given = options(
+        *["demo", "--vocabulary.size", "256", "--student.cutmix", "true", "--data.image-size", "48", "--seed", "3"],
+        *["--student.optimiser.schedule", "step", "--student.optimiser.drops", "4", "8"],
+        *["--store", "s", "--json", "f", "--dry-run"],
+    )
+    exp = given.experiment
+    assert (exp.vocabulary.size, exp.student.cutmix, exp.data.image_size, exp.seed) == (256, True, 48, 3)
+    assert exp.student.optimiser.drops == (4, 8)
+    assert (given.store, given.json_file, given.dry_run) == ("s", "f", True)
+    assert exp.teacher == PRESETS["demo"]().teacher
+
+
+MISTAKES = {
+    "demo --vocabulary.sze 3": r"^--vocabulary.sze: unknown setting, did you mean --vocabulary.size\?$",
+    "demo --sed=3": r"^--sed: unknown setting, did you mean --seed\?$",
+    "demo --dry-rum": r"^--dry-rum: unknown setting, did you mean --dry-run\?$",
+    "dmo": r"^preset='dmo': unknown, did you mean demo\?; there are demo, smoke, paper$",
+    "": r"^no preset named: the first argument is one of demo, smoke, paper$",
+    "demo --vocabulary.size 70000": r"^vocabulary.size=70000: use 2\.\.65536 \(Number of visual words K\)$",
+    "demo --vocabulary.size many": r"^vocabulary.size=many: use a whole number, 2\.\.65536",
+    "demo --student.optimiser.lr -1": r"^student.optimiser.lr=-1: use more than 0.* and at most 100",
+    "demo --rounds 17": r"^rounds=17: use 0\.\.16",
+    "demo --resources.workers 0": r"^resources.workers=0: use 1\.\.4096",
+    "demo --data.kind imagenet": r"^data.kind=imagenet: Input should be 'scenes'$",
+    "demo --teacher.net.arch wrn-11-2": r"^teacher.net.arch=wrn-11-2: known are wrn-<6n\+4>-<width>",
+    "demo --student.perturbation.crop-area 0.9 0.1": r"^student.perturbation.crop_area=\(0.9, 0.1\): needs 0 <",
+    "paper --student.optimiser.drops 9 5": r"^student.optimiser.drops=\(9, 5\): list epochs in rising order",
+    "demo --student.cutmix maybe": r"^student.cutmix=maybe: use True or False",
+    "demo 256": r"^'256': expected a setting such as",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_one_line(line: str) -> None:
+    with pytest.raises(ValueError, match=MISTAKES[line]) as caught:
+        options(*line.split())
+    assert "\n" not in str(caught.value)
+
+
+def test_help_lists_presets_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        options("--help")
+    assert exit.value.code == 0
+    text = capsys.readouterr().out
+    for make in PRESETS.values():
+        first = (make.__doc__ or "").splitlines()[0].split(";")[0][:40]
+        assert first in text
+    with pytest.raises(SystemExit) as exit:
+        options("demo", "--vocabulary.size", "256", "--help")
+    assert exit.value.code == 0
+    assert "--student.perturbation.crop-area" in capsys.readouterr().out
