@@ -140,7 +140,7 @@ def train(
                 hooks.on_step(
                     {"epoch": epoch, "epochs": config.epochs, "done": (i + 1) / steps, "images_per_second": rate}
                 )
-        record = {name: (value / steps).item() for name, value in totals.items()}
+        record = _means(totals, steps, shard)
         if not math.isfinite(record["loss"]):
             raise ValueError(
                 f"loss={record['loss']} in epoch {epoch + 1} at lr={lr:g}: it diverged, use a smaller optimiser.lr"
@@ -158,6 +158,14 @@ def train(
             hooks.save(_state(task, optimiser, history))
         hooks.on_epoch(record)
     return history
+
+
+def _means(totals: dict[str, Tensor], steps: int, shard: Shard) -> Record:
+    """Over the steps of an epoch and over all workers, so that every worker comes to the same conclusion."""
+    stacked = torch.stack([value.float().reshape(()) for value in totals.values()]) / (steps * shard.world)
+    if shard.world > 1:
+        torch.distributed.all_reduce(stacked)
+    return dict(zip(totals, stacked.tolist(), strict=True))
 
 
 def _mix(seed: int, step: int, rank: int) -> int:

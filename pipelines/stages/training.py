@@ -44,8 +44,9 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
 
     machine: Machine = work.machine
     per_worker: dict[str, float] = {"CPU": machine.cpus_per_worker}
-    trainer = TorchTrainer(
-        _worker,
+    loop: Any = _worker  # Ray's annotations know neither its value
+    trainer: Any = TorchTrainer(  # nor that of the result
+        loop,
         train_loop_config={"job": job, "work": work, "threads": machine.cpus_per_worker},
         scaling_config=ScalingConfig(
             num_workers=machine.workers,
@@ -58,7 +59,9 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
             failure_config=FailureConfig(max_failures=MAX_FAILURES),
         ),
     )
-    trainer.fit()
+    refusal = trainer.fit().return_value
+    if refusal:
+        raise ValueError(refusal)
     history: list[Record] = work.read_json("history.json")
     return {
         "epochs": len(history),
@@ -68,8 +71,16 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
     }
 
 
-def _worker(config: dict[str, Any]) -> None:
-    """One Ray Train worker."""
+def _worker(config: dict[str, Any]) -> str | None:
+    """One Ray Train worker. A loss that diverged is returned, not raised: trying again would only repeat it."""
+    try:
+        _train_on_worker(config)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _train_on_worker(config: dict[str, Any]) -> None:
     import ray.train
     from ray.train.torch import get_device, prepare_model
 
