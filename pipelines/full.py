@@ -17,7 +17,7 @@ from pipelines.stages.evaluations import FewshotScore, LinearScore
 from pipelines.stages.features import Features
 from pipelines.stages.images import Images
 from pipelines.stages.student import TrainStudent
-from pipelines.stages.teacher import RandomNet, base_teacher
+from pipelines.stages.teacher import RandomNet, RotNet
 from pipelines.stages.vocabulary import BuildVocabulary
 from pipelines.stages.words import Quantize
 from pipelines.store import Artifact, Stage
@@ -50,33 +50,32 @@ def experiment(exp: Experiment, store: Getter) -> list[Row]:
     """Images -> base teacher -> [vocabulary -> words -> student] x rounds, each network evaluated when it is there."""
     images = store.get(Images(exp.data))
 
-    random = store.get(RandomNet(exp.teacher.net, exp.seed, images))
-    rows = [evaluate("random", random, images, exp, store)]
-
-    net, arch = random, exp.teacher.net
-    if exp.teacher.kind != "random":
-        net = store.get(base_teacher(exp.teacher, exp.seed, images))
+    net, arch = store.get(RandomNet(exp.teacher.net, exp.seed, images, model="random")), exp.teacher.net
+    rows = [evaluate("random", net, images, exp, store)]
+    if exp.teacher.kind == "rotation":
+        net = store.get(RotNet(exp.teacher, exp.seed, images, model="RotNet"))
         rows.append(evaluate("RotNet", net, images, exp, store))
 
     for round in range(1, exp.rounds + 1):  # BoWNet, x2, x3: each student teaches the next
         name = "BoWNet" if round == 1 else f"BoWNet x{round}"
-        vocabulary = store.get(BuildVocabulary(exp.vocabulary, exp.seed, images, net, arch, name))
-        words = store.get(Quantize(images, net, vocabulary, name))
-        net, arch = store.get(TrainStudent(exp.student, exp.seed + round, images, words, name)), exp.student.net
+        vocabulary = store.get(BuildVocabulary(exp.vocabulary, exp.seed, images, net, arch, model=name))
+        words = store.get(Quantize(images, net, vocabulary, model=name))
+        student = TrainStudent(exp.student, exp.seed + round, images, words, model=name)
+        net, arch = store.get(student), exp.student.net
         rows.append(evaluate(name, net, images, exp, store))
     return rows
 
 
 def evaluate(name: str, net: Artifact, images: Artifact, exp: Experiment, store: Getter) -> Row:
     """Frozen features, then every protocol on them."""
-    features = store.get(Features(images, net, name))
+    features = store.get(Features(images, net, model=name))
     return Row(
         name,
         {
             "backbone": net,
             "features": features,
-            "linear": store.get(LinearScore(exp.linear, exp.seed, images, features, name)),
-            "fewshot": store.get(FewshotScore(exp.fewshot, images, features, name)),
+            "linear": store.get(LinearScore(exp.linear, exp.seed, images, features, model=name)),
+            "fewshot": store.get(FewshotScore(exp.fewshot, images, features, model=name)),
         },
     )
 

@@ -21,10 +21,12 @@ from mlflow.entities import Metric, Param
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from pipelines.progress import Record
+from pipelines.stages.model_stage import ModelStage
 from pipelines.store import Artifact, Folder, Observer, Stage
 
 log = logging.getLogger("pipelines.tracking")
 
+TRAINED = ("rotnet", "student")  # stages with a history of epochs
 _NOT_METRICS = ("kind", "label", "key", "epoch", "epochs", "time", "done")
 
 
@@ -62,7 +64,7 @@ class Tracking(Observer):
         self._alive = True
         self._children: dict[str, str] = {}  # model name -> run id
         self._live: dict[str, set[int]] = {}  # stage key -> epochs already logged
-        self._current: tuple[str, Stage] | None = None
+        self._building = ("", "")  # key and model of the stage that is being built
         self._monitor: SystemMetricsMonitor | None = None
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         for noisy in ("mlflow", "alembic"):
@@ -71,8 +73,7 @@ class Tracking(Observer):
         self._tags = _provenance()
 
         def begin() -> None:
-            found = self._client.get_experiment_by_name(experiment)
-            self._experiment = found.experiment_id if found else self._client.create_experiment(experiment)
+            self._experiment = self._find_or_create(experiment)
             tags = self._tags | {f"stage.{label}": key for label, key in plan.items()}
             self.run_id = self._client.create_run(self._experiment, run_name=experiment, tags=tags).info.run_id
             parameters = [Param(name, value[:6000]) for name, value in flatten(settings).items()]
@@ -80,36 +81,47 @@ class Tracking(Observer):
 
         self._try(begin)
 
+    def _find_or_create(self, experiment: str) -> str:
+        if found := self._client.get_experiment_by_name(experiment):
+            return found.experiment_id
+        try:
+            return self._client.create_experiment(experiment)
+        except mlflow.exceptions.MlflowException:  # another run has just created it
+            if found := self._client.get_experiment_by_name(experiment):
+                return found.experiment_id
+            raise
+
     def on_start(self, stage: Stage, artifact: Artifact) -> None:
-        if model := getattr(stage, "model", None):
-            self._current = (artifact.key, stage)
-            self._child(model)
-            if self._alive and self._monitor is None and stage.name in ("rotnet", "student"):
-                self._monitor = SystemMetricsMonitor(self._children[model], sampling_interval=5, tracking_uri=self.uri)
-                self._try(self._monitor.start)
+        if not isinstance(stage, ModelStage):
+            return
+        self._building = (artifact.key, stage.model)
+        child = self._child(stage.model)
+        if self._alive and stage.name in TRAINED:
+            self._monitor = SystemMetricsMonitor(child, sampling_interval=5, tracking_uri=self.uri)
+            self._try(self._monitor.start)
 
     def listen(self, record: Record) -> None:
         """Log an epoch as soon as a worker posts it."""
-        if self._current and record["key"] == self._current[0] and record["kind"] == "epoch":
-            self._log_history(self._current[1].model, record["key"], [record])  # type: ignore[attr-defined]
+        key, model = self._building
+        if record["key"] == key and record["kind"] == "epoch":
+            self._log_history(model, key, [record])
 
     def on_done(self, stage: Stage, artifact: Artifact, cached: bool, seconds: float) -> None:
         if self._monitor:
             self._try(self._monitor.finish)
             self._monitor = None
-        model = getattr(stage, "model", None)
-        if not model or not self._alive:
+        if not isinstance(stage, ModelStage) or not self._alive:
             return
         info = artifact.info
-        child = self._child(model)
+        child = self._child(stage.model)
         batch: dict[str, float] = {}
         if stage.name == "vocabulary":
             batch = {f"vocabulary/{k}": info[k] for k in ("perplexity", "vectors", "splits")}
             self._log_batch(child, [Metric("vocabulary/inertia", v, 0, i) for i, v in enumerate(info["inertia"])])
         elif stage.name == "words":
             batch = {f"words/{k}": info[k] for k in ("perplexity", "unused")}
-        elif stage.name in ("rotnet", "student"):
-            self._log_history(model, artifact.key, artifact.read_json("history.json"))
+        elif stage.name in TRAINED:
+            self._log_history(stage.model, artifact.key, artifact.read_json("history.json"))
         self._log_metrics(child, batch)
         self._try(lambda: self._client.set_tag(child, f"stage.{stage.name}", artifact.ref))
 

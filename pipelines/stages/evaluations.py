@@ -15,29 +15,20 @@ from evaluation.cards import fewshot_card, linear_card
 from evaluation.fewshot import check_enough_images, fewshot_accuracy
 from evaluation.linear import linear_accuracy
 from pipelines.stages.images import data_of, load_split
-from pipelines.store import Artifact, Estimate, Stage, Workspace
+from pipelines.stages.model_stage import ModelStage
+from pipelines.store import Artifact, Estimate, Workspace
 
 
 @dataclass(frozen=True)
-class LinearScore(Stage):
+class LinearScore(ModelStage):
     linear: Linear
     seed: int
     images: Artifact
     features: Artifact
-    model: str
 
     name = "linear"
+    title = "linear"
     version = 1
-
-    @property
-    def label(self) -> str:
-        return f"{self.model}: linear"
-
-    def config(self) -> dict[str, Any]:
-        return {"linear": self.linear, "seed": self.seed}
-
-    def inputs(self) -> dict[str, Artifact]:
-        return {"images": self.images, "features": self.features}
 
     def estimate(self) -> Estimate:
         return Estimate(f"{self.linear.epochs} epochs on cached features")
@@ -51,24 +42,14 @@ class LinearScore(Stage):
 
 
 @dataclass(frozen=True)
-class FewshotScore(Stage):
+class FewshotScore(ModelStage):
     fewshot: Fewshot
     images: Artifact
     features: Artifact
-    model: str
 
     name = "fewshot"
+    title = "few-shot"
     version = 1
-
-    @property
-    def label(self) -> str:
-        return f"{self.model}: few-shot"
-
-    def config(self) -> dict[str, Any]:
-        return {"fewshot": self.fewshot}
-
-    def inputs(self) -> dict[str, Artifact]:
-        return {"images": self.images, "features": self.features}
 
     def check(self) -> None:
         """Raise now what would fail after all training."""

@@ -11,28 +11,19 @@ import torch
 
 from bownet.words.vocabulary import feature_maps
 from pipelines.stages.images import Images
+from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
-from pipelines.store import Artifact, Estimate, Stage, Workspace
+from pipelines.store import Artifact, Estimate, Workspace
 
 
 @dataclass(frozen=True)
-class Features(Stage):
+class Features(ModelStage):
     images: Artifact
     net: Artifact
-    model: str
 
     name = "features"
+    title = "features"
     version = 1
-
-    @property
-    def label(self) -> str:
-        return f"{self.model}: features"
-
-    def config(self) -> dict[str, Any]:
-        return {"tap": "pooled"}
-
-    def inputs(self) -> dict[str, Artifact]:
-        return {"images": self.images, "net": self.net}
 
     def estimate(self) -> Estimate:
         assert isinstance(self.images.stage, Images)

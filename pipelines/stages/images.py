@@ -26,9 +26,6 @@ class Images(Stage):
     name = "images"
     version = 1
 
-    def config(self) -> dict[str, Any]:
-        return {"data": self.data}
-
     def counts(self) -> dict[str, int]:
         return {
             "train": self.data.train,

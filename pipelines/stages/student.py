@@ -13,32 +13,23 @@ from torch import Tensor, nn
 from bownet.config import Student
 from bownet.tasks.bow import BowTask
 from pipelines.stages.images import load_split
+from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.teacher import new_backbone
 from pipelines.stages.training import TrainingJob, run_training, training_estimate
 from pipelines.stages.words import load_words
-from pipelines.store import Artifact, Estimate, Stage, Workspace
+from pipelines.store import Artifact, Estimate, Workspace
 
 
 @dataclass(frozen=True)
-class TrainStudent(Stage):
+class TrainStudent(ModelStage):
     student: Student
     seed: int
     images: Artifact
     words: Artifact
-    model: str
 
     name = "student"
+    title = "training"
     version = 1
-
-    @property
-    def label(self) -> str:
-        return f"{self.model}: training"
-
-    def config(self) -> dict[str, Any]:
-        return {"student": self.student, "seed": self.seed}
-
-    def inputs(self) -> dict[str, Artifact]:
-        return {"images": self.images, "words": self.words}
 
     def estimate(self) -> Estimate:
         return training_estimate(self.images, self.student.net, self.student.optimiser)

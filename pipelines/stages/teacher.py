@@ -14,61 +14,42 @@ from bownet.nets.build import build_backbone
 from bownet.nets.taps import Backbone
 from bownet.tasks.rotation import RotationTask
 from pipelines.stages.images import load_split
+from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.training import TrainingJob, run_training, training_estimate, write_backbone
-from pipelines.store import Artifact, Estimate, Stage, Workspace
+from pipelines.store import Artifact, Estimate, Workspace
 
 
 @dataclass(frozen=True)
-class RandomNet(Stage):
+class RandomNet(ModelStage):
     """A network as it is initialised: the floor of every comparison, and the random base teacher."""
 
     net: Net
     seed: int
     images: Artifact
-    model: str = "random"
 
     name = "random-net"
+    title = "network"
     version = 1
-
-    @property
-    def label(self) -> str:
-        return f"{self.model}: network"
-
-    def config(self) -> dict[str, Any]:
-        return {"net": self.net, "seed": self.seed}
-
-    def inputs(self) -> dict[str, Artifact]:
-        return {"images": self.images}
 
     def estimate(self) -> Estimate:
         return Estimate("no training")
 
     def build(self, work: Workspace) -> dict[str, Any]:
-        write_backbone(new_backbone(self.net, self.seed, self.images), self.net, work, work.key, self.label)
+        write_backbone(new_backbone(self.net, self.seed, self.images), self.net, work)
         return {}
 
 
 @dataclass(frozen=True)
-class RotNet(Stage):
+class RotNet(ModelStage):
     """Appendix C.1. The rotation head is thrown away after training."""
 
     teacher: Teacher
     seed: int
     images: Artifact
-    model: str = "RotNet"
 
     name = "rotnet"
+    title = "training"
     version = 1
-
-    @property
-    def label(self) -> str:
-        return f"{self.model}: training"
-
-    def config(self) -> dict[str, Any]:
-        return {"teacher": self.teacher, "seed": self.seed}
-
-    def inputs(self) -> dict[str, Artifact]:
-        return {"images": self.images}
 
     def estimate(self) -> Estimate:
         return training_estimate(self.images, self.teacher.net, self.teacher.optimiser, views=4)
@@ -78,13 +59,6 @@ class RotNet(Stage):
         return run_training(
             TrainingJob(make, self.teacher.net, self.teacher.optimiser, self.seed, self.label, work.key), work
         )
-
-
-def base_teacher(teacher: Teacher, seed: int, images: Artifact) -> Stage:
-    """The stage that makes the first teacher."""
-    if teacher.kind == "random":
-        return RandomNet(teacher.net, seed, images)
-    return RotNet(teacher, seed, images)
 
 
 def new_backbone(net: Net, seed: int, images: Artifact) -> Backbone:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bownet.config import Net, Optimiser
+from bownet.nets.build import build_backbone
+from bownet.nets.checkpoint import save_backbone
+from bownet.nets.taps import Backbone
 from bownet.training import Hooks, Record, Shard, steps_per_epoch, train
 from pipelines.machine import Machine
 from pipelines.stages.images import data_of
@@ -114,24 +116,17 @@ def _train_on_worker(config: dict[str, Any]) -> None:
         ),
     )
     if shard.rank == 0:
-        backbone: Any = task.backbone
-        write_backbone(backbone, job.net, work, job.key, job.label)
+        assert isinstance(task.backbone, Backbone)
+        write_backbone(task.backbone, job.net, work)
         work.write_json("history.json", history)
 
 
-def write_backbone(backbone: Any, net: Net, work: Workspace, key: str, label: str) -> None:
-    from bownet.nets.checkpoint import save_backbone
-
-    def save(path: Path) -> None:
-        save_backbone(backbone, net, path, {"key": key, "label": label})
-
-    work.write_via("backbone.safetensors", save)
+def write_backbone(backbone: Backbone, net: Net, work: Workspace) -> None:
+    work.write_via("backbone.safetensors", lambda path: save_backbone(backbone, net, path, {"key": work.key}))
 
 
 def training_estimate(images: Artifact, net: Net, optimiser: Optimiser, views: int = 1) -> Estimate:
     """Counts exactly; memory and disk to about a factor of two, from the number of parameters and activations."""
-    from bownet.nets.build import build_backbone
-
     data = data_of(images)
     with torch.device("meta"):
         parameters = sum(p.numel() for p in build_backbone(net, 0).parameters())

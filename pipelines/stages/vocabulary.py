@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,8 +17,9 @@ from bownet.nets.build import build_backbone
 from bownet.words.kmeans import Sums, assign_and_sum, kmeans, sample_rows
 from bownet.words.vocabulary import feature_maps, perplexity, sample_vectors
 from pipelines.stages.images import data_of
+from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
-from pipelines.store import Artifact, Estimate, Folder, Stage, Workspace
+from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Folder, Workspace
 
 PARTS = 16  # of the vectors, and so the most workers that k-means uses
 
@@ -33,26 +34,16 @@ class Geometry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BuildVocabulary(Stage):
+class BuildVocabulary(ModelStage):
     vocabulary: Vocabulary
     seed: int
     images: Artifact
     teacher: Artifact
-    net: Net  # of the teacher, for checks and estimates; its weights are an input
-    model: str
+    net: Net = field(metadata=NOT_IN_KEY)  # of the teacher, for checks and estimates; its weights are an input
 
     name = "vocabulary"
+    title = "vocabulary"
     version = 1
-
-    @property
-    def label(self) -> str:
-        return f"{self.model}: vocabulary"
-
-    def config(self) -> dict[str, Any]:
-        return {"vocabulary": self.vocabulary, "seed": self.seed}
-
-    def inputs(self) -> dict[str, Artifact]:
-        return {"images": self.images, "teacher": self.teacher}
 
     def check(self) -> None:
         """Raise now what would fail after the teacher's training."""

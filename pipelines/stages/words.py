@@ -12,30 +12,21 @@ from numpy.typing import NDArray
 
 from bownet.words.vocabulary import feature_maps, perplexity, words_of
 from pipelines.stages.images import data_of
+from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
 from pipelines.stages.vocabulary import BuildVocabulary
-from pipelines.store import Artifact, Estimate, Stage, Workspace
+from pipelines.store import Artifact, Estimate, Workspace
 
 
 @dataclass(frozen=True)
-class Quantize(Stage):
+class Quantize(ModelStage):
     images: Artifact
     teacher: Artifact
     vocabulary: Artifact
-    model: str
 
     name = "words"
+    title = "words"
     version = 1
-
-    @property
-    def label(self) -> str:
-        return f"{self.model}: words"
-
-    def config(self) -> dict[str, Any]:
-        return {}
-
-    def inputs(self) -> dict[str, Artifact]:
-        return {"images": self.images, "teacher": self.teacher, "vocabulary": self.vocabulary}
 
     def estimate(self) -> Estimate:
         assert isinstance(self.vocabulary.stage, BuildVocabulary)

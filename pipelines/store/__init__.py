@@ -13,11 +13,12 @@ Command line: python -m pipelines.store ls | show KEY | gc | verify
 from pipelines.store.artifacts import HASH_UP_TO, Artifact, CorruptArtifact, Workspace
 from pipelines.store.errors import StoreError
 from pipelines.store.fingerprint import fingerprint
-from pipelines.store.stages import Estimate, Observer, Stage, StageEvent, Store
+from pipelines.store.stages import NOT_IN_KEY, Estimate, Observer, Stage, StageEvent, Store
 from pipelines.store.storage import Folder
 
 __all__ = [
     "HASH_UP_TO",
+    "NOT_IN_KEY",
     "Artifact",
     "CorruptArtifact",
     "Estimate",

@@ -6,7 +6,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -36,23 +36,34 @@ class Estimate:
     disk_bytes: int = 0
 
 
+NOT_IN_KEY = {"key": False}  # metadata of a field that does not change the output, such as a name for people
+
+
 class Stage(ABC):
-    """One arrow of the flow. Subclass it as a frozen dataclass of a config and input artifacts."""
+    """One arrow of the flow. Subclass it as a frozen dataclass of settings and input artifacts.
+
+    Its fields are what it is made from: artifacts are its inputs, and all else is its config, except what is marked
+    `field(metadata=NOT_IN_KEY)`.
+    """
 
     name: ClassVar[str]  # such as "vocabulary"
     version: ClassVar[int]  # raised when the code's output changes
 
     @abstractmethod
-    def config(self) -> dict[str, Any]:
-        """Everything that changes the output, as JSON values or settings models."""
-
-    @abstractmethod
     def build(self, work: Workspace) -> dict[str, Any]:
         """Write the artifact's files; return what the manifest should say about them."""
 
+    def config(self) -> dict[str, Any]:
+        """Everything that changes the output, as JSON values or settings models."""
+        return {name: value for name, value in self._made_from().items() if not isinstance(value, Artifact)}
+
     def inputs(self) -> dict[str, Artifact]:
         """The artifacts that this one is made from, by role."""
-        return {}
+        return {name: value for name, value in self._made_from().items() if isinstance(value, Artifact)}
+
+    def _made_from(self) -> dict[str, Any]:
+        declared: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        return {f.name: getattr(self, f.name) for f in declared if f.metadata.get("key", True)}
 
     def estimate(self) -> Estimate:
         return Estimate()
