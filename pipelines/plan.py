@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.store import Artifact, Estimate, Folder, Stage, Store
+from pipelines.store.storage import human_size
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Plan:
         free = shutil.disk_usage(_existing(Path(root.path()))).free
         if need > free:
             raise ValueError(
-                f"store={self._store.root}: about {human(need)} are needed, {human(free)} are free; "
+                f"store={self._store.root}: about {human_size(need)} are needed, {human_size(free)} are free; "
                 "free some room or name another --store"
             )
 
@@ -55,29 +56,18 @@ class Plan:
         table = Table(
             title=f"{len(self.steps)} stages, {len(self.to_do)} to do, store {self._store.root}", title_justify="left"
         )
-        for column in ("stage", "state", "key", "made from", "counts", "memory", "disk"):
+        for column in ("stage", "state", "key", "from", "counts", "memory", "disk"):
             table.add_column(column, justify="right" if column in ("memory", "disk") else "left", overflow="fold")
         for step in self.steps:
             table.add_row(
                 step.stage.label,
                 "cached" if step.cached else "to do",
-                step.artifact.key[:12],
-                " ".join(f"{role} {a.key[:6]}" for role, a in step.stage.inputs().items()) or "-",
+                step.artifact.key[:8],
+                " ".join(a.key[:8] for a in step.stage.inputs().values()) or "-",
                 step.estimate.counts,
-                human(step.estimate.memory_bytes),
-                human(step.estimate.disk_bytes),
+                *(human_size(n) if n else "-" for n in (step.estimate.memory_bytes, step.estimate.disk_bytes)),
             )
         console.print(table)
-
-
-def human(size: float) -> str:
-    if not size:
-        return "-"
-    for unit in ("B", "KB", "MB", "GB", "TB"):
-        if size < 1000 or unit == "TB":
-            break
-        size /= 1000
-    return f"{size:.0f} {unit}" if size >= 10 or unit == "B" else f"{size:.1f} {unit}"
 
 
 def _existing(path: Path) -> Path:

@@ -11,6 +11,8 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 from pipelines.store.artifacts import Artifact
 from pipelines.store.errors import StoreError
@@ -24,7 +26,9 @@ from pipelines.store.housekeeping import (
     survey,
 )
 from pipelines.store.locks import holder_of
-from pipelines.store.storage import absolute_root, is_local
+from pipelines.store.storage import absolute_root, human_size, is_local
+
+Report = dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,19 +38,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         require_store(root)
         match options.command:
             case "ls":
-                return _ls(root)
+                report = _ls(root)
             case "show":
-                return _show(root, options.key)
+                report = _show(root, options.key)
             case "verify":
-                return _verify(root)
+                report = _verify(root)
             case _:
-                return _gc(root, options.keep_days, options.yes)
+                report = _gc(root, options.keep_days, options.yes)
+        if options.json:
+            Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
+        return 1 if report.get("corrupt") else 0
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # `ls | head` is not an error; the rest of the text has nowhere to go
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        print(f"error: json={options.json}: {error.strerror}; name a file in a folder that exists", file=sys.stderr)
+        return 2
     except StoreError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # `ls | head` is not an error; the rest of the text has nowhere to go
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     where = argparse.ArgumentParser(add_help=False)
     default = os.environ.get("BOWNET_STORE") or "store"
     where.add_argument("--store", default=default, help="path or URI (default: $BOWNET_STORE, else ./store)")
+    where.add_argument("--json", metavar="FILE", help="also write the answer to this file")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("ls", parents=[where], help="list artifacts: size, age, runs that need them, state")
     show = commands.add_parser("show", parents=[where], help="print a manifest and what it is made from")
@@ -65,33 +76,39 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _ls(root: str) -> int:
+def _ls(root: str) -> Report:
     entries = survey(root)
     by_run = [needed(run.keys, entries) for run in recorded_runs(root)]
     rows = [("stage", "key", "size", "age", "runs", "state")]
+    report = []
     for entry in entries:
         runs = sum(entry.key in keys for keys in by_run)
         state = entry.state
         if state != "whole" and (holder := _known_holder(root, entry.key)):
             state += f" (being built by {holder})"
-        size, age = _size(entry.bytes + entry.scratch_bytes), _age(entry.changed)
+        bytes = entry.bytes + entry.scratch_bytes
+        report.append(
+            {"stage": entry.artifact.stage_name, "key": entry.key, "bytes": bytes, "runs": runs, "state": state}
+        )
+        size, age = human_size(bytes), _age(entry.changed)
         rows.append((entry.artifact.stage_name, entry.key, size, age, str(runs), state))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    return 0
+    return {"artifacts": report}
 
 
-def _show(root: str, prefix: str) -> int:
+def _show(root: str, prefix: str) -> Report:
     matches = [found for found in artifacts(root) if found.key.startswith(prefix) or found.ref == prefix]
     if len(matches) != 1:
         what = f"could be {', '.join(a.ref for a in matches)}" if matches else "no such artifact"
         remedy = "give more digits" if matches else "`ls` prints the keys"
         raise StoreError(f"key={prefix}: {what}; {remedy}")
-    print(json.dumps(matches[0].manifest(), indent=2))
+    manifest = matches[0].manifest()
+    print(json.dumps(manifest, indent=2))
     print()
     _print_ancestry(matches[0], "", 0)
-    return 0
+    return {"manifest": manifest}
 
 
 def _print_ancestry(artifact: Artifact, role: str, depth: int) -> None:
@@ -104,36 +121,37 @@ def _print_ancestry(artifact: Artifact, role: str, depth: int) -> None:
         _print_ancestry(Artifact(stage, key, artifact.root), next_role, depth + 1)
 
 
-def _verify(root: str) -> int:
+def _verify(root: str) -> Report:
     entries = survey(root, hash_up_to=None)
     corrupt = [entry for entry in entries if entry.state == "corrupt"]
     for entry in corrupt:
         print(f"corrupt: {entry.problem}")
     whole = [entry for entry in entries if entry.state == "whole"]
-    print(f"{len(whole)} whole ({_size(sum(entry.bytes for entry in whole))}), {len(corrupt)} corrupt")
-    return 1 if corrupt else 0
+    print(f"{len(whole)} whole ({human_size(sum(entry.bytes for entry in whole))}), {len(corrupt)} corrupt")
+    return {"whole": len(whole), "corrupt": [entry.problem for entry in corrupt]}
 
 
-def _gc(root: str, keep_days: float | None, yes: bool) -> int:
+def _gc(root: str, keep_days: float | None, yes: bool) -> Report:
     if not is_local(root):
         _join_cluster(root)
     garbage = find_garbage(root, keep_days)
     for run in garbage.runs:
         print(f"run {run.id}, recorded {run.recorded:%Y-%m-%d}")
     for entry in garbage.entries:
-        print(f"{entry.artifact.ref}  {_size(entry.bytes + entry.scratch_bytes)}  {entry.state}")
+        print(f"{entry.artifact.ref}  {human_size(entry.bytes + entry.scratch_bytes)}  {entry.state}")
     for entry in garbage.leftovers:
-        print(f"{entry.artifact.ref}  {_size(entry.scratch_bytes)}  scratch of a finished build")
+        print(f"{entry.artifact.ref}  {human_size(entry.scratch_bytes)}  scratch of a finished build")
     for key, holder in garbage.held.items():
         print(f"kept: {key} is being built by {holder}")
     if not yes:
-        print(f"would free {_size(garbage.bytes)}; nothing was deleted, add --yes to delete")
-        return 0
+        print(f"would free {human_size(garbage.bytes)}; nothing was deleted, add --yes to delete")
+        return {"would_free": garbage.bytes, "artifacts": [entry.artifact.ref for entry in garbage.entries]}
     deleted, spared = delete_garbage(root, garbage)
     for entry in spared:
         print(f"kept: {entry.artifact.ref} came into use meanwhile")
-    print(f"freed {_size(sum(entry.bytes + entry.scratch_bytes for entry in deleted))}")
-    return 0
+    freed = sum(entry.bytes + entry.scratch_bytes for entry in deleted)
+    print(f"freed {human_size(freed)}")
+    return {"freed": freed, "artifacts": [entry.artifact.ref for entry in deleted]}
 
 
 def _join_cluster(root: str) -> None:
@@ -154,15 +172,6 @@ def _known_holder(root: str, key: str) -> str | None:
     with suppress(StoreError):  # a remote store seen from outside its cluster
         return holder_of(root, key)
     return None
-
-
-def _size(count: int) -> str:
-    size, unit = float(count), "B"
-    for bigger in ("KB", "MB", "GB", "TB"):
-        if size < 1000:
-            break
-        size, unit = size / 1000, bigger
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
 
 
 def _age(changed: float) -> str:

@@ -276,3 +276,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     raise TypeError(f"{value!r}: a {type(value).__name__} is not JSON; convert it to numbers, text or lists")
+
+
+def human_size(count: float) -> str:
+    """Bytes as people read them: 12 B, 3.4 MB."""
+    unit = "B"
+    for bigger in ("KB", "MB", "GB", "TB"):
+        if count < 1000:
+            break
+        count, unit = count / 1000, bigger
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

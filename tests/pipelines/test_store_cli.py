@@ -177,3 +177,14 @@ def test_no_traceback_for_the_caller(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert_refused(run("ls", "--store", str(tmp_path / "file/x")), "no such store")
     assert_refused(run("ls", "--store", str(tmp_path / "file")), "not a folder")
+
+
+def test_answers_can_be_had_as_json(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    key = store.get(Text("a")).key
+    out = tmp_path / "out.json"
+    answers = {"ls": "artifacts", f"show {key}": "manifest", "verify": "whole", "gc": "would_free"}
+    for command, expected in answers.items():
+        assert main([*command.split(), "--store", store.root, "--json", str(out)]) == 0
+        assert expected in json.loads(out.read_text())
+    assert main(["ls", "--store", store.root, "--json", str(tmp_path / "no" / "folder.json")]) == 2
