@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bownet.config import Net, Optimiser, Student, Teacher
+from bownet.config import Net, Optimiser, Student
 from bownet.images import scenes
 from bownet.nets.build import build_backbone
 from bownet.tasks.bow import BowTask
@@ -99,22 +99,23 @@ def test_another_seed_is_another_run() -> None:
     assert losses[0] == losses[1] != losses[2]
 
 
-@pytest.mark.parametrize("kind", ["rotation", "bow"])
-def test_each_task_learns(kind: str) -> None:
-    """The loss falls well under its start within seconds."""
-    images = small_images(96)
-    backbone = build_backbone(Net(arch="wrn-10-1"), 0)
+def test_rotation_is_learned() -> None:
+    """The loss falls well under its start, ln 4, within seconds."""
+    images = torch.from_numpy(scenes.draw_labelled(scenes.labels(128, scenes.BASE), 24, seed=0))
     torch.manual_seed(0)
-    teacher = Teacher()
-    task: nn.Module
-    if kind == "rotation":
-        task, targets = RotationTask(backbone, 1, teacher.pad), None
-    else:  # words that depend on the picture: its brightness, in 16 steps
-        task = bow_task(cutmix=False)
-        bright = images.float().mean((1, 2, 3)).argsort().argsort() * 16 // 96
-        targets = bright[:, None, None, None].expand(-1, 1, 4, 4)
+    task = RotationTask(build_backbone(Net(arch="wrn-10-1"), 0), head_layers=1, pad=2)
+    config = Optimiser(epochs=12, iterations_per_epoch=None, batch=16, lr=0.1, schedule="cosine")
+    history = train(task, images, None, config, seed=0)
+    assert history[-1]["loss"] < 0.7 * history[0]["loss"]
+    assert history[-1]["accuracy"] > 0.6
+
+
+def test_bags_of_words_are_learned() -> None:
+    """Words that depend on the picture, its brightness in 16 steps: the loss falls well under ln 16."""
+    images = small_images(96)
+    bright = images.float().mean((1, 2, 3)).argsort().argsort() * 16 // 96
     config = Optimiser(epochs=12, iterations_per_epoch=None, batch=16, drops=())
-    history = train(task, images, targets, config, seed=0)
+    history = train(bow_task(cutmix=False), images, bright[:, None, None, None].expand(-1, 1, 4, 4), config, seed=0)
     assert history[-1]["loss"] < 0.8 * history[0]["loss"]
 
 

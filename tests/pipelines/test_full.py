@@ -42,7 +42,7 @@ def test_prints_the_table_and_the_mlflow_command_last(smoke: dict[str, Any]) -> 
     lines = smoke["printed"].strip().splitlines()
     assert f"mlflow ui --backend-store-uri {smoke['report']['mlflow']['tracking_uri']} --host 127.0.0.1" in lines[-1]
     table = "\n".join(lines[-12:])
-    assert all(name in table for name in ("random", "RotNet", "BoWNet", "linear/top1"))
+    assert all(name in table for name in ("random", "RotNet", "BoWNet", "linear top1"))
     assert "\x1b[" not in smoke["printed"]  # no escape codes in a log
     assert smoke["errors"] == ""
 
@@ -123,11 +123,14 @@ def kill_during(arguments: list[str], until: Path, pattern: str) -> None:
         assert process.poll() is None, process.stdout.read() if process.stdout else ""
         assert time.monotonic() < deadline, f"no {pattern} in {until}"
         time.sleep(0.05)
+    # Ray's own agents may linger for half a minute; what could still write into the store must not
     children = psutil.Process(process.pid).children(recursive=True)
+    workers = [child for child in children if "Train" in child.name()]
+    assert workers
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    _, alive = psutil.wait_procs(children, timeout=30)
-    assert not alive, f"processes outlive their driver: {alive}"
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert not alive, f"workers outlive their driver: {alive}"
 
 
 def test_killed_driver_continues_to_the_same_digit(smoke: dict[str, Any], tmp_path: Path) -> None:
