@@ -1,0 +1,88 @@
+"""Plans: which settings change which keys, and what is refused before anything starts."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bownet.config import Experiment
+from pipelines.command_line import parse
+from pipelines.full import experiment
+from pipelines.plan import Plan
+from pipelines.presets import PRESETS
+from pipelines.store import Estimate, Stage, Store, Workspace
+
+
+def keys(exp: Experiment, root: Path) -> dict[str, str]:
+    plan = Plan(Store(root))
+    experiment(exp, plan)
+    return {step.stage.label: step.artifact.key for step in plan.steps}
+
+
+def changed(root: Path, *settings: str) -> set[str]:
+    """The stages whose keys differ from those of the plain demo."""
+    before = keys(PRESETS["demo"](), root)
+    after = keys(parse(None, ["demo", *settings]).experiment, root)
+    assert before.keys() == after.keys()
+    return {label for label in before if before[label] != after[label]}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_can_be_planned_without_touching_the_disk(name: str, tmp_path: Path) -> None:
+    assert len(keys(PRESETS[name](), tmp_path / "store")) >= 9
+    assert not (tmp_path / "store").exists()
+
+
+def test_keys_do_not_depend_on_where_or_how_it_runs(tmp_path: Path) -> None:
+    exp = PRESETS["demo"]()
+    elsewhere = parse(None, ["demo", "--store", "x", "--resources.workers", "7", "--quiet", "--debug"]).experiment
+    assert keys(exp, tmp_path / "a") == keys(elsewhere, tmp_path / "b")
+    assert changed(tmp_path, "--name", "another") == set()
+
+
+def test_a_seed_changes_all_but_the_pictures(tmp_path: Path) -> None:
+    assert set(keys(PRESETS["demo"](), tmp_path)) - changed(tmp_path, "--seed", "1") == {"images"}
+    assert "images" in changed(tmp_path, "--data.seed", "1")
+
+
+def test_a_setting_changes_its_own_stage_and_what_follows(tmp_path: Path) -> None:
+    vocabulary = changed(tmp_path, "--vocabulary.size", "64")
+    assert {label.split(":")[0] for label in vocabulary} == {"BoWNet", "BoWNet x2"}
+    assert "BoWNet: vocabulary" in vocabulary
+    student = changed(tmp_path, "--student.cutmix", "True")
+    assert "BoWNet: training" in student
+    assert not {"BoWNet: vocabulary", "BoWNet: words"} & student
+    assert {"BoWNet x2: vocabulary", "BoWNet x2: words"} <= student
+    assert changed(tmp_path, "--linear.epochs", "9") == {
+        f"{m}: linear" for m in ("random", "RotNet", "BoWNet", "BoWNet x2")
+    }
+    assert changed(tmp_path, "--fewshot.episodes", "9") == {
+        f"{m}: few-shot" for m in ("random", "RotNet", "BoWNet", "BoWNet x2")
+    }
+
+
+def test_the_random_base_teaches_without_training(tmp_path: Path) -> None:
+    labels = keys(parse(None, ["demo", "--teacher.kind", "random"]).experiment, tmp_path)
+    assert not any(label.startswith("RotNet") for label in labels)
+    assert "BoWNet x2: training" in labels
+
+
+@dataclass(frozen=True)
+class Huge(Stage):
+    name = "huge"
+    version = 1
+
+    def build(self, work: Workspace) -> dict[str, Any]:
+        raise AssertionError("planned only")
+
+    def estimate(self) -> Estimate:
+        return Estimate("much", disk_bytes=10**18)
+
+
+def test_a_disk_that_is_too_small_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    plan = Plan(Store(tmp_path / "store"))
+    plan.check_room()
+    plan.get(Huge())
+    with pytest.raises(ValueError, match=r"about 2000000.0 TB are needed, .* are free; free some room or name another"):
+        plan.check_room()
