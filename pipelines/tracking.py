@@ -69,7 +69,10 @@ class Tracking(Observer):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         for noisy in ("mlflow", "alembic"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
-        self._client = mlflow.MlflowClient(tracking_uri=uri)
+        try:
+            self._client = mlflow.MlflowClient(tracking_uri=uri)
+        except Exception as error:
+            raise ValueError(f"MLFLOW_TRACKING_URI={uri}: {str(error).splitlines()[0]}") from error
         self._tags = _provenance()
 
         def begin() -> None:

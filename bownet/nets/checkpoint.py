@@ -14,17 +14,22 @@ from bownet.nets.build import build_backbone
 from bownet.nets.taps import Backbone
 
 
+_ABOUT = (
+    "bownet"  # one entry of metadata: safetensors writes several in no fixed order, and equal nets must be equal files
+)
+
+
 def save_backbone(backbone: Backbone, net: Net, path: Path, provenance: dict[str, str]) -> None:
-    metadata = {"arch": net.arch, "taps": json.dumps(backbone.taps), **provenance}
-    save_file({k: v.contiguous().cpu() for k, v in backbone.state_dict().items()}, path, metadata)
+    about = json.dumps({"arch": net.arch, "taps": backbone.taps, **provenance}, sort_keys=True)
+    save_file({k: v.contiguous().cpu() for k, v in backbone.state_dict().items()}, path, {_ABOUT: about})
 
 
 def load_backbone(path: Path) -> Backbone:
     """The net with its weights; every key must be present and of the right shape."""
     with safe_open(path, "pt") as file:
-        arch = (file.metadata() or {}).get("arch")
-        if arch is None:
+        about = json.loads((file.metadata() or {}).get(_ABOUT, "{}"))
+        if "arch" not in about:
             raise ValueError(f"{path}: names no architecture, so it is not a backbone saved by this program")
-        backbone = build_backbone(Net(arch=arch), seed=0)
+        backbone = build_backbone(Net(arch=about["arch"]), seed=0)
         backbone.load_state_dict({k: file.get_tensor(k) for k in file.keys()})  # noqa: SIM118 (not a dict)
     return backbone.to(memory_format=torch.channels_last)

@@ -138,7 +138,7 @@ def test_killed_driver_continues_to_the_same_digit(smoke: dict[str, Any], tmp_pa
     disturbed, undisturbed = tmp_path / "disturbed", tmp_path / "undisturbed"
     for store in (disturbed, undisturbed):  # the teacher is there already; the student is another, longer one
         shutil.copytree(smoke["store"], store, ignore=shutil.ignore_patterns("mlflow.db"))
-    longer = ["smoke", "--student.optimiser.epochs", "12", "--student.cutmix", "true"]
+    longer = ["smoke", "--student.optimiser.epochs", "12", "--vocabulary.size", "8"]
     kill_during([*longer, "--store", str(disturbed)], disturbed, "scratch/student/*/checkpoint.pt")
     assert not list(disturbed.glob("artifacts/student/*/history.json.tmp*"))
     done = run_full(*longer, "--store", disturbed, "--json", tmp_path / "a.json")
@@ -147,6 +147,8 @@ def test_killed_driver_continues_to_the_same_digit(smoke: dict[str, Any], tmp_pa
     assert done.returncode == 0, done.stderr
     a, b = (json.loads((tmp_path / name).read_text()) for name in ("a.json", "b.json"))
     assert metrics(a) == metrics(b)
+    built = [stage["name"] for stage in b["stages"] if not stage["cached"]]
+    assert built == ["vocabulary", "words", "student", "features", "linear", "fewshot"]  # and no teacher
     (student,) = [row["artifacts"]["backbone"] for row in a["rows"] if row["name"] == "BoWNet"]
     weights = [store / "artifacts" / student / "backbone.safetensors" for store in (disturbed, undisturbed)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
@@ -199,6 +201,13 @@ def test_mistakes_are_one_line_and_exit_code_2(case: str, tmp_path: Path) -> Non
     assert line.startswith("error: ")
     assert expected in line
     assert file.read_text() == "precious"
+
+
+def test_a_tracking_address_that_makes_no_sense_is_refused(smoke: dict[str, Any]) -> None:
+    done = run_full("smoke", "--store", smoke["store"], MLFLOW_TRACKING_URI="nonsense://x")
+    assert done.returncode == 2, done.stderr
+    assert "error: MLFLOW_TRACKING_URI=nonsense://x: " in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_dead_mlflow_server_costs_a_line_and_no_result(smoke: dict[str, Any], tmp_path: Path) -> None:
