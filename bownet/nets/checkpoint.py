@@ -13,10 +13,8 @@ from bownet.config import Net
 from bownet.nets.build import build_backbone
 from bownet.nets.taps import Backbone
 
-
-_ABOUT = (
-    "bownet"  # one entry of metadata: safetensors writes several in no fixed order, and equal nets must be equal files
-)
+# One entry of metadata: safetensors writes several in no fixed order, and equal nets shall be equal files.
+_ABOUT = "bownet"
 
 
 def save_backbone(backbone: Backbone, net: Net, path: Path, provenance: dict[str, str]) -> None:
