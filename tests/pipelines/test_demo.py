@@ -32,8 +32,13 @@ def test_random_then_rotnet_then_bownet_for_three_seeds(tmp_path: Path) -> None:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A Ray cluster as `ray start` makes it, with token authentication; yields the variables that a user would set."""
-    ray = str(Path(sys.executable).parent / "ray")
-    variables = environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="a-token-of-this-test-only-0123456789")
+    binaries = Path(sys.executable).parent
+    ray = str(binaries / "ray")
+    variables = environment(
+        RAY_AUTH_MODE="token",
+        RAY_AUTH_TOKEN="a-token-of-this-test-only-0123456789",
+        PATH=f"{binaries}:{os.environ['PATH']}",  # as after `. .venv/bin/activate`
+    )
     ports = ["--port=26379", "--dashboard-port=28265", "--ray-client-server-port=26001"]
     start = [ray, "start", "--head", "--num-cpus=2", "--dashboard-host=127.0.0.1", *ports]
     # `ray stop` would end every Ray on this machine; a blocking start ends with its process group
