@@ -49,13 +49,15 @@ KEEP_MEMORY = {
 # Threads that wait for each other spin for long by default, which halves the speed as soon as something else runs on
 # the machine. Short spinning keeps the speed of an idle one.
 SPIN_SHORTLY = {"GOMP_SPINCOUNT": "2000"}
-# The controller of Ray Train looks at its workers this often: less than its 2 s, which are added to every stage, and
-# not so often that it takes a core from them.
-WORKER_VARIABLES = KEEP_MEMORY | SPIN_SHORTLY | {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1"}
+# The controller of Ray Train takes a step this often; at its default of 2 s a short training starts seconds later.
+WORKER_VARIABLES = KEEP_MEMORY | SPIN_SHORTLY | {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2"}
 
 
 def connect() -> None:
-    """Join the cluster that RAY_ADDRESS or a job names, or start a local one."""
+    """Join the cluster that RAY_ADDRESS names, as it does within a job, or start a local one.
+
+    Ray by itself would also join the cluster last started on this machine, and wait for minutes if that has died.
+    """
     for name, value in WORKER_VARIABLES.items():
         os.environ.setdefault(name, value)
     # A local Ray would end idle worker processes after a second; each new one spends seconds on importing torch.
@@ -67,6 +69,7 @@ def connect() -> None:
     # Authentication stays as Ray has it, on; the notice about that would be the first line of every run.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     ray.init(
+        address=None if os.environ.get("RAY_ADDRESS") else "local",
         logging_level=logging.WARNING,
         log_to_driver=False,
         include_dashboard=False,

@@ -41,8 +41,8 @@ def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
     )
     ports = ["--port=26379", "--dashboard-port=28265", "--ray-client-server-port=26001"]
     start = [ray, "start", "--head", "--num-cpus=2", "--dashboard-host=127.0.0.1", *ports]
-    # `ray stop` would end every Ray on this machine; a blocking start ends with its process group
-    process = subprocess.Popen([*start, "--block"], env=variables, cwd=tmp_path, start_new_session=True)
+    # `ray stop` would end every Ray on this machine; a blocking start ends what it has started
+    process = subprocess.Popen([*start, "--block"], env=variables, cwd=tmp_path)
     submit = variables | {"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:28265", "RAY": ray}
     try:
         for _ in range(60):
@@ -54,8 +54,8 @@ def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
             pytest.fail(f"the cluster did not come up: {listed.stderr}")
         yield submit
     finally:
-        os.killpg(process.pid, 15)
-        process.wait(timeout=60)
+        process.terminate()
+        process.wait(timeout=120)
 
 
 def test_submitted_as_a_job(cluster: dict[str, str], tmp_path: Path) -> None:

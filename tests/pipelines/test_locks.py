@@ -176,7 +176,7 @@ def cluster() -> Iterator[Any]:
     ours = not ray.is_initialized()
     if ours:
         here = {"env_vars": {"PYTHONPATH": str(REPOSITORY)}}
-        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, runtime_env=here)
+        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, runtime_env=here)
     yield ray
     ray.kill(ray.get_actor(ACTOR, namespace=NAMESPACE))  # a restarted one stays quiet for a while
     if ours:
