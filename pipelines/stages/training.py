@@ -6,6 +6,8 @@ not to a Ray run, so a new driver on a new cluster continues where the old one w
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,7 +63,7 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
             failure_config=FailureConfig(max_failures=MAX_FAILURES),
         ),
     )
-    refusal = trainer.fit().return_value
+    refusal = _fit(trainer).return_value
     if refusal:
         raise ValueError(refusal)
     history: list[Record] = work.read_json("history.json")
@@ -71,6 +73,23 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
         "workers": machine.workers,
         "threads": machine.cpus_per_worker,
     }
+
+
+def _fit(trainer: Any) -> Any:
+    """`trainer.fit()` in a thread: in the main one Ray Train takes Ctrl-C for itself and ends without a word."""
+    outcome: queue.Queue[Any] = queue.Queue()
+
+    def fit() -> None:
+        try:
+            outcome.put(trainer.fit())
+        except BaseException as error:
+            outcome.put(error)
+
+    threading.Thread(target=fit, daemon=True).start()
+    result = outcome.get()
+    if isinstance(result, BaseException):
+        raise result
+    return result
 
 
 def _worker(config: dict[str, Any]) -> str | None:

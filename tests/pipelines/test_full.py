@@ -133,6 +133,24 @@ def kill_during(arguments: list[str], until: Path, pattern: str) -> None:
     assert not alive, f"workers outlive their driver: {alive}"
 
 
+def test_ctrl_c_says_how_to_go_on(smoke: dict[str, Any], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(smoke["store"], store, ignore=shutil.ignore_patterns("mlflow.db"))
+    arguments = ["smoke", "--student.optimiser.epochs", "500", "--store", str(store)]
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 200
+    while not list(store.glob("scratch/student/*/checkpoint.pt")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.strip() == "interrupted; the same command continues where this one stopped"
+
+
 def test_killed_driver_continues_to_the_same_digit(smoke: dict[str, Any], tmp_path: Path) -> None:
     """`kill -9` while the student trains; the same command goes on from its checkpoint and ends with equal scores."""
     disturbed, undisturbed = tmp_path / "disturbed", tmp_path / "undisturbed"
