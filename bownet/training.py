@@ -1,4 +1,4 @@
-"""The one training loop: a task, images in memory and an optimiser's settings go in; trained weights come out.
+"""The one training loop: a task, its images and an optimiser's settings go in; trained weights come out.
 
 It knows nothing of Ray. Randomness comes from (seed, step, rank) alone, so that a run which continues from a
 checkpoint takes exactly the steps that an undisturbed one takes.
@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -30,6 +30,9 @@ class Shard:
 
     rank: int = 0
     world: int = 1
+
+    def part(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.array_split(rows, self.world)[self.rank]
 
 
 @dataclass(frozen=True)
@@ -55,14 +58,21 @@ def batches(images: int, config: Optimiser, seed: int, epoch: int) -> Iterator[N
     A pass shows every image exactly once, in batches whose sizes differ by at most one. With `iterations_per_epoch`
     an epoch is so many full batches of an endless sequence of passes.
     """
+    return (batch_rows(images, config, seed, epoch, i) for i in range(steps_per_epoch(images, config)))
+
+
+def batch_rows(images: int, config: Optimiser, seed: int, epoch: int, i: int) -> NDArray[np.int64]:
+    """Row numbers of one batch, found without those before it."""
     if config.iterations_per_epoch is None:
-        yield from np.array_split(_order(images, seed, epoch), steps_per_epoch(images, config))
-        return
-    for step in range(epoch * config.iterations_per_epoch, (epoch + 1) * config.iterations_per_epoch):
-        start, stop = step * config.batch, (step + 1) * config.batch
-        orders = [_order(images, seed, p) for p in range(start // images, (stop - 1) // images + 1)]
-        offset = start - start // images * images
-        yield np.concatenate(orders)[offset : offset + config.batch]
+        order, steps = _order(images, seed, epoch), steps_per_epoch(images, config)
+        size, larger = divmod(images, steps)  # the first `larger` batches have one more
+        start = i * size + min(i, larger)
+        return order[start : start + size + (i < larger)]
+    step = epoch * config.iterations_per_epoch + i
+    start, stop = step * config.batch, (step + 1) * config.batch
+    orders = [_order(images, seed, p) for p in range(start // images, (stop - 1) // images + 1)]
+    offset = start - start // images * images
+    return np.concatenate(orders)[offset : offset + config.batch]
 
 
 _orders: dict[tuple[int, int], NDArray[np.int64]] = {}
@@ -78,6 +88,30 @@ def _order(images: int, seed: int, number: int) -> NDArray[np.int64]:
     return _orders[key]
 
 
+class Input(Protocol):
+    """Training images, wherever they are."""
+
+    def __len__(self) -> int: ...
+
+    def epoch(self, config: Optimiser, seed: int, epoch: int, shard: Shard) -> Iterator[Tensor]:
+        """This process's part of each batch of an epoch, uint8 [n, H, W, 3], for the rows that `batches` names."""
+        ...
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """All images in one array, indexed without copying more than a batch."""
+
+    images_NHWC: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.images_NHWC)
+
+    def epoch(self, config: Optimiser, seed: int, epoch: int, shard: Shard) -> Iterator[Tensor]:
+        for rows in batches(len(self), config, seed, epoch):
+            yield torch.from_numpy(self.images_NHWC[shard.part(rows)])
+
+
 def learning_rate(config: Optimiser, epoch: float) -> float:
     """The rate at a point in time, in epochs; fractions count for warm-up and cosine."""
     if epoch < config.warmup_epochs:
@@ -90,8 +124,8 @@ def learning_rate(config: Optimiser, epoch: float) -> float:
 
 def train(
     task: nn.Module,
-    images_NHWC: Tensor,
-    targets: Tensor | None,
+    images: Input,
+    targets: NDArray[Any] | None,
     config: Optimiser,
     seed: int,
     *,
@@ -113,21 +147,22 @@ def train(
     forward = parallel(task)
     task.train()
     generator = torch.Generator()  # on the CPU: the same draws on every device, and none that waits for a GPU
-    n, steps = len(images_NHWC), steps_per_epoch(len(images_NHWC), config)
+    n, steps = len(images), steps_per_epoch(len(images), config)
     for epoch in range(len(history), config.epochs):
         totals: dict[str, Tensor] = {}
         started = told = time.perf_counter()
         seen = 0
-        for i, rows in enumerate(batches(n, config, seed, epoch)):
+        parts = images.epoch(config, seed, epoch, shard)
+        for i, (rows, x) in enumerate(zip(batches(n, config, seed, epoch), parts, strict=True)):
             step = epoch * steps + i
             generator.manual_seed(_mix(seed, step, shard.rank))
             lr = learning_rate(config, step / steps)
             for group in optimiser.param_groups:
                 group["lr"] = lr
-            part = torch.from_numpy(np.array_split(rows, shard.world)[shard.rank])
-            x = images_NHWC[part].to(device, non_blocking=True)
-            y = None if targets is None else targets[part].to(device, non_blocking=True)
-            loss, metrics = forward(x, y, generator)
+            # torch indexes int32 on every device; uint16, as words are stored, it does not
+            y = None if targets is None else torch.from_numpy(targets[shard.part(rows)].astype(np.int32))
+            y = None if y is None else y.to(device, non_blocking=True)
+            loss, metrics = forward(x.to(device, non_blocking=True), y, generator)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()

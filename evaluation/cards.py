@@ -21,10 +21,10 @@ def linear_card(config: Linear, seed: int, counts: dict[str, int], data_key: str
     }
 
 
-def fewshot_card(config: Fewshot, counts: dict[str, int], data_key: str, channels: int) -> dict[str, Any]:
+def fewshot_card(config: Fewshot, split: str, counts: dict[str, int], data_key: str, channels: int) -> dict[str, Any]:
     return {
         "protocol": "few-shot episodes with cosine prototypes",
-        "test": {"split": "novel", "images": counts["novel"], "data": data_key},
+        "test": {"split": split, "images": counts[split], "data": data_key},
         "view": "the plain image, no augmentation",
         "feature": f"globally pooled, {channels} values, L2-normalised",
         "prototype": "mean of the normalised support features, normalised",

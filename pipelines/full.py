@@ -28,6 +28,9 @@ class Getter(Protocol):
 
     def get(self, stage: Stage) -> Artifact: ...
 
+    def note(self, text: str) -> None:
+        """Something that people should know before it runs."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -37,7 +40,7 @@ class Row:
     artifacts: dict[str, Artifact]
 
     def result(self) -> dict[str, Any]:
-        scores = {name: self.artifacts[name] for name in ("linear", "fewshot")}
+        scores = {name: self.artifacts[name] for name in ("linear", "fewshot") if name in self.artifacts}
         return {
             "name": self.name,
             "metrics": {k: v for score in scores.values() for k, v in score.read_json("metrics.json").items()},
@@ -49,6 +52,8 @@ class Row:
 def experiment(exp: Experiment, store: Getter) -> list[Row]:
     """Images -> base teacher -> [vocabulary -> words -> student] x rounds, each network evaluated when it is there."""
     images = store.get(Images(exp.data))
+    for obstacle in obstacles(images, exp).values():
+        store.note(obstacle)
 
     net, arch = store.get(RandomNet(exp.teacher.net, exp.seed, images, model="random")), exp.teacher.net
     rows = [evaluate("random", net, images, exp, store)]
@@ -67,17 +72,25 @@ def experiment(exp: Experiment, store: Getter) -> list[Row]:
 
 
 def evaluate(name: str, net: Artifact, images: Artifact, exp: Experiment, store: Getter) -> Row:
-    """Frozen features, then every protocol on them."""
-    features = store.get(Features(images, net, model=name))
-    return Row(
-        name,
-        {
-            "backbone": net,
-            "features": features,
-            "linear": store.get(LinearScore(exp.linear, exp.seed, images, features, model=name)),
-            "fewshot": store.get(FewshotScore(exp.fewshot, images, features, model=name)),
-        },
-    )
+    """Frozen features, then every protocol on them that the images allow."""
+    row = Row(name, {"backbone": net})
+    if obstacles(images, exp).keys() == {"linear", "fewshot"}:
+        return row
+    features = row.artifacts["features"] = store.get(Features(images, net, model=name))
+    if "linear" not in obstacles(images, exp):
+        row.artifacts["linear"] = store.get(LinearScore(exp.linear, exp.seed, images, features, model=name))
+    if "fewshot" not in obstacles(images, exp):
+        row.artifacts["fewshot"] = store.get(FewshotScore(exp.fewshot, images, features, model=name))
+    return row
+
+
+def obstacles(images: Artifact, exp: Experiment) -> dict[str, str]:
+    """Evaluators that these images do not allow, and why: said before anything is trained."""
+    why = {
+        "linear": LinearScore.obstacle(images, exp.linear),
+        "fewshot": FewshotScore.obstacle(images, exp.fewshot),
+    }
+    return {name: reason for name, reason in why.items() if reason}
 
 
 def main() -> int:

@@ -22,6 +22,8 @@ class Resources(Settings):
     """Training workers. None: one per GPU, or one in all without GPUs."""
     cpus_per_worker: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPUs, and so threads, of a training worker. None: an equal share of all."""
+    stream: bool | None = None
+    """Stream training images from the store instead of keeping them in memory. None: when they do not fit."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Machine:
     cpus_per_worker: int
     gpu: bool
     cpus: int
+    stream: bool | None = None
     board: Any = None  # handle of the progress board, an actor
 
     def describe(self) -> str:
@@ -53,7 +56,7 @@ SPIN_SHORTLY = {"GOMP_SPINCOUNT": "2000"}
 WORKER_VARIABLES = KEEP_MEMORY | SPIN_SHORTLY | {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2"}
 
 
-def connect() -> None:
+def connect(object_store_memory: int | None = None) -> None:
     """Join the cluster that RAY_ADDRESS names, as it does within a job, or start a local one.
 
     Ray by itself would also join the cluster last started on this machine, and wait for minutes if that has died.
@@ -73,6 +76,7 @@ def connect() -> None:
         logging_level=logging.WARNING,
         log_to_driver=False,
         include_dashboard=False,
+        object_store_memory=object_store_memory,
         runtime_env={"env_vars": {name: os.environ[name] for name in WORKER_VARIABLES}},
     )
     context = ray.data.DataContext.get_current()
@@ -98,4 +102,4 @@ def survey(resources: Resources, board: Any = None) -> Machine:
         raise ValueError(
             f"resources.workers={workers} x cpus_per_worker={threads}: the cluster has {cpus} CPUs, ask for fewer"
         )
-    return Machine(workers, threads, gpus > 0, max(1, cpus), board)
+    return Machine(workers, threads, gpus > 0, max(1, cpus), resources.stream, board)

@@ -6,7 +6,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pipelines.store import Artifact, Estimate, Folder, Stage, Store
@@ -27,13 +29,19 @@ class Plan:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.steps: list[Step] = []
+        self.notes: list[str] = []
 
     def get(self, stage: Stage) -> Artifact:
-        if check := getattr(stage, "check", None):
-            check()
+        stage.check()
+        for text in stage.notes():
+            self.note(text)
         artifact = self._store.plan(stage)
         self.steps.append(Step(stage, artifact, self._store.is_cached(artifact), stage.estimate()))
         return artifact
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
     @property
     def to_do(self) -> list[Step]:
@@ -41,16 +49,32 @@ class Plan:
 
     def check_room(self) -> None:
         """Refuse now what the disk cannot hold."""
-        need = sum(step.estimate.disk_bytes for step in self.to_do) * 2  # outputs, and as much again on the way
-        root = Folder(self._store.root)
-        if not root.is_local or not need:
-            return
-        free = shutil.disk_usage(_existing(Path(root.path()))).free
-        if need > free:
+        need, free = self._disk()
+        if free is not None and need > free:
             raise ValueError(
                 f"store={self._store.root}: about {human_size(need)} are needed, {human_size(free)} are free; "
                 "free some room or name another --store"
             )
+
+    def needs(self) -> list[str]:
+        """Disk and memory against what is there, in words."""
+        need, free = self._disk()
+        memory = max((step.estimate.memory_bytes for step in self.to_do), default=0)
+        have = psutil.virtual_memory().available
+        said = [
+            f"disk: about {human_size(need)} needed, "
+            + (f"{human_size(free)} free" if free is not None else f"{self._store.root} does not say what is free"),
+            f"memory: about {human_size(memory)} at most, {human_size(have)} available on this machine",
+        ]
+        if memory > have:
+            said.append("memory: more than this machine has; other machines of the cluster must have it")
+        return said
+
+    def _disk(self) -> tuple[int, int | None]:
+        """Bytes that are needed, and those that are free if the store can say."""
+        need = sum(step.estimate.disk_bytes for step in self.to_do) * 2  # outputs, and as much again on the way
+        root = Folder(self._store.root)
+        return need, shutil.disk_usage(_existing(Path(root.path()))).free if root.is_local else None
 
     def show(self, console: Console) -> None:
         table = Table(
@@ -68,6 +92,8 @@ class Plan:
                 *(human_size(n) if n else "-" for n in (step.estimate.memory_bytes, step.estimate.disk_bytes)),
             )
         console.print(table)
+        for text in [*self.notes, *self.needs()]:
+            console.print(escape(text), highlight=False, soft_wrap=True)
 
 
 def _existing(path: Path) -> Path:

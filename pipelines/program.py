@@ -84,6 +84,8 @@ def run(options: Options, experiment: Callable[[Experiment, Any], list[Row]], co
             f"{len(plan.to_do)} of {len(plan.steps)} stages to do on {store.machine.describe()}" if plan.to_do else ""
         )
         console.print(f"{options.experiment.name}: {todo or f'every one of {len(plan.steps)} stages is cached'}")
+        for text in plan.notes:
+            console.print(escape(text), highlight=False, soft_wrap=True)
     tracking = Tracking(uri, options.experiment.name, settings, keys)
     display = Display(console, len(plan.steps), options.quiet)
     store.observer = Both(display, tracking)
@@ -128,6 +130,9 @@ def preflight(options: Options, store: Store, plan: Plan) -> None:
 def show_results(report: dict[str, Any], console: Console) -> None:
     rows = report["rows"]
     columns = [name for name in METRICS if any(name in row["metrics"] for row in rows)]
+    if not columns:
+        console.print("No score: nothing could be evaluated on these images.")
+        return
     table = Table(title="Accuracy in percent; ± is the 95% interval over few-shot episodes", title_justify="left")
     table.add_column("model")
     for name in columns:
@@ -136,6 +141,9 @@ def show_results(report: dict[str, Any], console: Console) -> None:
         metrics = row["metrics"]
         cells = []
         for name in columns:
+            if name not in metrics:
+                cells.append("-")
+                continue
             interval = metrics.get(f"{name}_ci95")
             cells.append(f"{metrics[name]:.1f}" + (f" ± {interval:.1f}" if interval is not None else ""))
         table.add_row(escape(row["name"]), *cells)

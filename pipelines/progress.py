@@ -100,6 +100,8 @@ class Display(Observer):
             self._console.print(
                 f"{self._place(0)} {stage.label:<28} {took:>8}  [dim]{artifact.ref}[/dim]", highlight=False
             )
+            if remark := stage.remark(artifact):
+                self._console.print(f"[yellow]{escape(remark)}[/yellow]", highlight=False, soft_wrap=True)
 
     def on_waiting(self, stage: Stage, artifact: Artifact, holder: str) -> None:
         self._console.print(f"{self._place()} {stage.label}: waiting, {escape(holder)} is making it", highlight=False)

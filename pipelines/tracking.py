@@ -21,6 +21,7 @@ from mlflow.entities import Metric, Param
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from pipelines.progress import Record
+from pipelines.stages.images import Images
 from pipelines.stages.model_stage import ModelStage
 from pipelines.store import Artifact, Folder, Observer, Stage
 
@@ -113,9 +114,17 @@ class Tracking(Observer):
         if self._monitor:
             self._try(self._monitor.finish)
             self._monitor = None
-        if not isinstance(stage, ModelStage) or not self._alive:
+        if not self._alive:
             return
         info = artifact.info
+        if isinstance(stage, Images):
+            self._log_metrics(str(self.run_id), image_metrics(info))
+            for split, counts in info["class_counts"].items():  # a histogram: the step is the number of the class
+                metrics = [Metric(f"images/{split}_class_count", n, 0, c) for c, n in enumerate(counts)]
+                for start in range(0, len(metrics), 500):
+                    self._log_batch(str(self.run_id), metrics[start : start + 500])
+        if not isinstance(stage, ModelStage):
+            return
         child = self._child(stage.model)
         batch: dict[str, float] = {}
         if stage.name == "vocabulary":
@@ -189,6 +198,17 @@ class Tracking(Observer):
             log.warning(
                 "MLflow at %s does not answer (%s); results are kept in the store", self.uri, type(error).__name__
             )
+
+
+def image_metrics(info: Mapping[str, Any]) -> dict[str, float]:
+    """Statistics of an images artifact: counts, bad images, sizes, channel means and deviations."""
+    metrics: dict[str, float] = {f"images/{split}": count for split, count in info["counts"].items()}
+    metrics["images/bad"] = len(info["bad"])
+    for which, (height, width) in info["height_width"].items():
+        metrics |= {f"images/height_{which}": height, f"images/width_{which}": width}
+    for name in ("mean", "std"):
+        metrics |= {f"images/{name}_{c}": value for c, value in zip("rgb", info[name], strict=True)}
+    return metrics
 
 
 def _slug(name: str) -> str:

@@ -15,19 +15,16 @@ def to_float(images_NHWC: Tensor) -> Tensor:
 def flip_some(x_NCHW: Tensor, generator: Generator) -> Tensor:
     """Mirror each image with probability one half."""
     flip_N = torch.rand(len(x_NCHW), generator=generator, device=generator.device) < 0.5
-    return torch.where(flip_N.to(x_NCHW.device)[:, None, None, None], x_NCHW.flip(3), x_NCHW)
+    rows = flip_N.nonzero()[:, 0].to(x_NCHW.device)
+    return x_NCHW.index_copy(0, rows, x_NCHW.index_select(0, rows).flip(3))
 
 
 def pad_crop_flip(x_NCHW: Tensor, pad: int, generator: Generator) -> Tensor:
     """Zero-pad by `pad` on all sides, cut a window of the old size at a random place per image, flip half of them."""
     n, _, h, w = x_NCHW.shape
     offset_2N = torch.randint(0, 2 * pad + 1, (2, n), generator=generator, device=generator.device).to(x_NCHW.device)
-    padded = F.pad(x_NCHW, (pad, pad, pad, pad))
-    rows_NH = offset_2N[0, :, None] + torch.arange(h, device=x_NCHW.device)
-    cols_NW = offset_2N[1, :, None] + torch.arange(w, device=x_NCHW.device)
-    image_N = torch.arange(n, device=x_NCHW.device)
-    window = padded.permute(0, 2, 3, 1)[image_N[:, None, None], rows_NH[:, :, None], cols_NW[:, None, :]]
-    return flip_some(window.permute(0, 3, 1, 2), generator)
+    windows_NYXCHW = F.pad(x_NCHW, (pad,) * 4).unfold(2, h, 1).unfold(3, w, 1).permute(0, 2, 3, 1, 4, 5)  # a view
+    return flip_some(windows_NYXCHW[torch.arange(n, device=x_NCHW.device), *offset_2N], generator)
 
 
 def four_rotations(x_NCHW: Tensor) -> Tensor:

@@ -22,12 +22,12 @@ class Mix:
     def images(self, x_NCHW: Tensor) -> Tensor:
         mixed = x_NCHW.clone(memory_format=torch.preserve_format)
         box = (..., slice(self.y0, self.y1), slice(self.x0, self.x1))
-        mixed[box] = x_NCHW[self.partner_N][box]
+        mixed[box] = x_NCHW[box][self.partner_N.to(x_NCHW.device)]
         return mixed
 
     def targets(self, y_NK: Tensor) -> Tensor:
         """λ y(x_A) + (1-λ) y(x_B), section 2.3."""
-        return self.lam * y_NK + (1 - self.lam) * y_NK[self.partner_N]
+        return self.lam * y_NK + (1 - self.lam) * y_NK[self.partner_N.to(y_NK.device)]
 
 
 def draw_mix(n: int, height: int, width: int, generator: Generator) -> Mix:

@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from bownet.config import Student
-from bownet.images.augment import to_float
 from bownet.images.cutmix import draw_mix
 from bownet.images.perturb import perturb
 from bownet.nets.heads import BowHead
@@ -26,7 +25,7 @@ class BowTask(nn.Module):
 
     def forward(self, images_NHWC: Tensor, words: Tensor, generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
         y_NK = bow_targets(words, self.num_words, self.config.bow, self.config.drop_border)
-        x = perturb(to_float(images_NHWC), self.config.perturbation, generator)
+        x = perturb(images_NHWC, self.config.perturbation, generator)
         if self.config.cutmix:
             mix = draw_mix(len(x), x.shape[2], x.shape[3], generator)
             x, y_NK = mix.images(x), mix.targets(y_NK)

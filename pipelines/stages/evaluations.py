@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from bownet.config import Fewshot, Linear
-from bownet.images import scenes
 from evaluation.cards import fewshot_card, linear_card
 from evaluation.fewshot import check_enough_images, fewshot_accuracy
 from evaluation.linear import linear_accuracy
-from pipelines.stages.images import data_of, load_split
 from pipelines.stages.model_stage import ModelStage
+from pipelines.stages.pictures import class_counts_of, count_of, fewshot_split, labels_of
 from pipelines.store import Artifact, Estimate, Workspace
 
 
@@ -29,6 +28,16 @@ class LinearScore(ModelStage):
     name = "linear"
     title = "linear"
     version = 1
+
+    @staticmethod
+    def obstacle(images: Artifact, linear: Linear) -> str | None:
+        """Why these images cannot be scored so, known before anything is trained; None if they can."""
+        for split in ("train", "test"):
+            if not count_of(images, split):
+                return f"linear is left out: there are no {split} images"
+            if len(class_counts_of(images, split)) < 2:
+                return f"linear is left out: the {split} images {_labels(images, split)}"
+        return None
 
     def estimate(self) -> Estimate:
         return Estimate(f"{self.linear.epochs} epochs on cached features")
@@ -51,23 +60,35 @@ class FewshotScore(ModelStage):
     title = "few-shot"
     version = 1
 
-    def check(self) -> None:
-        """Raise now what would fail after all training."""
-        check_enough_images([data_of(self.images).novel_per_class] * len(scenes.NOVEL), self.fewshot)
+    @staticmethod
+    def obstacle(images: Artifact, fewshot: Fewshot) -> str | None:
+        split = fewshot_split(images)
+        if not (counts := class_counts_of(images, split)):
+            return f"few-shot is left out: the {split} images {_labels(images, split)}"
+        try:
+            check_enough_images(counts, fewshot)
+        except ValueError as error:
+            return f"few-shot is left out: {error}"
+        return None
 
     def estimate(self) -> Estimate:
         return Estimate(f"{len(self.fewshot.shots)} x {self.fewshot.episodes} episodes")
 
     def build(self, work: Workspace) -> dict[str, Any]:
-        novel, labels = _split(self.images, self.features, "novel")
-        metrics = _on_worker(work, fewshot_accuracy, novel, labels, self.fewshot)
-        card = fewshot_card(self.fewshot, self.images.info["counts"], self.images.key, novel.shape[1])
+        split = fewshot_split(self.images)
+        features, labels = _split(self.images, self.features, split)
+        metrics = _on_worker(work, fewshot_accuracy, features, labels, self.fewshot)
+        card = fewshot_card(self.fewshot, split, self.images.info["counts"], self.images.key, features.shape[1])
         return _write_score(work, "fewshot", metrics, card)
+
+
+def _labels(images: Artifact, split: str) -> str:
+    return "are all of one class" if class_counts_of(images, split) else "have no class labels"
 
 
 def _split(images: Artifact, features: Artifact, split: str) -> tuple[Tensor, Tensor]:
     """Features and labels of a split; labels are renumbered 0..C-1 in the order of the categories."""
-    labels = torch.from_numpy(load_split(images, split, "labels"))
+    labels = torch.from_numpy(labels_of(images, split))
     return torch.from_numpy(features.read_npy(f"{split}.npy", mmap=False)), torch.unique(labels, return_inverse=True)[1]
 
 

@@ -10,10 +10,12 @@ import numpy as np
 import torch
 
 from bownet.words.vocabulary import feature_maps
-from pipelines.stages.images import Images
 from pipelines.stages.model_stage import ModelStage
+from pipelines.stages.pictures import count_of, pixels_of
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
 from pipelines.store import Artifact, Estimate, Workspace
+
+SPLITS = ("train", "test", "novel")  # what evaluators use
 
 
 @dataclass(frozen=True)
@@ -26,15 +28,14 @@ class Features(ModelStage):
     version = 1
 
     def estimate(self) -> Estimate:
-        assert isinstance(self.images.stage, Images)
-        return Estimate(f"{sum(self.images.stage.counts().values())} images")
+        return Estimate(f"{sum(count_of(self.images, split) for split in SPLITS)} images")
 
     def build(self, work: Workspace) -> dict[str, Any]:
-        shards = self.images.info["shards"]
+        shards = [row for row in self.images.info["shards"] if row["split"] in SPLITS]
         done = for_each_shard(
             shards, partial(_extract, images=self.images, net=self.net, work=work), work.machine, gpu=True
         )
-        for split in self.images.info["counts"]:
+        for split in {row["split"]: None for row in shards}:
             of_split = [r["name"] for r, s in zip(done, shards, strict=True) if s["split"] == split]
             work.write_npy(f"{split}.npy", np.concatenate([work.scratch.read_npy(name) for name in of_split]))
         return {"channels": int(work.read_npy("train.npy").shape[1])}
@@ -43,7 +44,7 @@ class Features(ModelStage):
 def _extract(row: Row, images: Artifact, net: Artifact, work: Workspace) -> Row:
     name = f"{row['name']}.features.npy"
     if not work.scratch.exists(name):
-        pixels = torch.from_numpy(np.array(images.read_npy(f"{row['name']}.images.npy")))
+        pixels = torch.from_numpy(pixels_of(images, row))
         backbone = teacher_of(net)
         work.scratch.write_npy(name, feature_maps(backbone, pixels, backbone.pooled).numpy())
     return {"name": name}

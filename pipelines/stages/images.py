@@ -1,88 +1,236 @@
-"""images: a data set becomes shards of raw pixels with labels, made in parallel."""
+"""images: any data set becomes shards of checked images with their names and labels, made in parallel.
+
+Small images are stored as raw pixels of their final size, large ones as the bytes of their files. A shard's record,
+written last, says what is in it; a shard that has one is never made again.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bownet.config import Data
-from bownet.images import scenes
-from pipelines.stages.shards import Row, for_each_shard
+from bownet.images.decode import BadImage, decode, decode_shrunk
+from bownet.images.sources import open_source
+from bownet.images.sources.listing import Part, Picture, Source
+from bownet.images.views import fit_square
+from pipelines.stages.shards import Row, for_each_shard, packed, unpacked
 from pipelines.store import Artifact, Estimate, Stage, Workspace
 
-SPLITS = ("train", "test", "novel")
+FIRST = 10  # unreadable images that an error names
 
 
 @dataclass(frozen=True)
 class Images(Stage):
-    """Splits: `train` and `test` of the base categories, `novel` of the categories kept for few-shot episodes."""
+    """Splits: `train` always; `test` and `novel`, the categories kept for few-shot episodes, where the set has them."""
 
     data: Data
 
     name = "images"
-    version = 1
+    version = 2
+
+    def config(self) -> dict[str, Any]:
+        """What the images are, not where they lie: the same set on another machine has the same key."""
+        storage = {"raw": self.data.is_raw, "size": self.data.image_size, "shard_size": self.data.shard_size}
+        return {"source": self.source().fingerprint, **storage}
+
+    def source(self) -> Source:
+        return opened(self.data)
 
     def counts(self) -> dict[str, int]:
-        return {
-            "train": self.data.train,
-            "test": self.data.test,
-            "novel": self.data.novel_per_class * len(scenes.NOVEL),
-        }
+        return {split: len(listing) for split, listing in self.source().splits.items()}
 
-    def shards(self) -> list[Row]:
-        size = self.data.shard_size
-        return [
-            {"split": split, "start": start, "stop": min(start + size, count), "name": f"{split}-{start // size:05d}"}
-            for split, count in self.counts().items()
-            for start in range(0, count, size)
-        ]
+    def notes(self) -> list[str]:
+        """For people, before anything runs."""
+        source = self.source()
+        labels = f"{len(source.categories)} classes" if source.categories else "no labels"
+        stored = f"{self.data.image_size}-pixel squares" if self.data.is_raw else "files as they are"
+        counts = ", ".join(f"{n} {split}" for split, n in self.counts().items())
+        return [f"data: {counts}; {labels}; stored as {stored}", *source.notes]
 
     def estimate(self) -> Estimate:
-        total = sum(self.counts().values()) * self.data.image_size**2 * 3
-        counts = ", ".join(f"{n} {split}" for split, n in self.counts().items())
-        return Estimate(counts, self.data.shard_size * self.data.image_size**2 * 300, total)
+        counts, size = self.counts(), self.data.image_size
+        each = size**2 * 3 if self.data.is_raw else self.source().bytes_per_image
+        at_a_time = self.data.shard_size * (size**2 * 6 + self.source().bytes_per_image)
+        return Estimate(
+            ", ".join(f"{n} {split}" for split, n in counts.items()), at_a_time, sum(counts.values()) * each
+        )
 
     def build(self, work: Workspace) -> dict[str, Any]:
-        done = for_each_shard(self.shards(), partial(_draw_shard, data=self.data, work=work), work.machine)
-        train = [row for row in done if row["split"] == "train"]
-        pixels = self.counts()["train"] * self.data.image_size**2
-        mean = np.sum([row["sum"] for row in train], 0) / pixels
-        std = np.sqrt(np.sum([row["sum_of_squares"] for row in train], 0) / pixels - mean**2)
+        source = self.source()
+        rows = [
+            {
+                "split": split,
+                "name": f"{split}-{start // self.data.shard_size:05d}",
+                "part": packed(listing.part(np.arange(start, min(start + self.data.shard_size, len(listing))))),
+                "labels": None if listing.labels is None else listing.labels[start : start + self.data.shard_size],
+                "of": len(listing),
+            }
+            for split, listing in source.splits.items()
+            for start in range(0, len(listing), self.data.shard_size)
+        ]
+        done = for_each_shard(rows, partial(_make_shard, data=self.data, work=work), work.machine)
+        for split, listing in source.splits.items():
+            bad = [image for row in done if row["split"] == split for image in row["bad"]]
+            refuse_if_too_many(bad, split, len(listing), self.data)
+        return _summary(done, source)
+
+    def remark(self, artifact: Artifact) -> str | None:
+        bad = artifact.info["bad"]
+        if not bad:
+            return None
+        total = sum(artifact.info["counts"].values()) + len(bad)
+        return f"{len(bad)} of {total} images cannot be read and are left out; {artifact.folder.path('manifest.json')}"
+
+
+@lru_cache(maxsize=4)
+def opened(data: Data) -> Source:
+    """The data set of these settings, opened once per process."""
+    return open_source(data)
+
+
+def refuse_if_too_many(bad: list[dict[str, str]], split: str, total: int, data: Data) -> None:
+    if len(bad) > data.max_bad_fraction * total:
+        first = ", ".join(f"{image['name']} ({image['reason']})" for image in bad[:FIRST])
+        more = ", ..." if len(bad) > FIRST else ""
+        raise ValueError(
+            f"data.max_bad_fraction={data.max_bad_fraction}: {len(bad)} of {total} {split} images cannot be read: "
+            f"{first}{more}; mend or remove them, or raise data.max_bad_fraction"
+        )
+
+
+def _make_shard(row: Row, data: Data, work: Workspace) -> Row:
+    record = f"{row['name']}.json"
+    if work.exists(record):
+        return dict(work.read_json(record))
+    part: Part = unpacked(row["part"])
+    shard = _Shard(data)
+    for i, picture in enumerate(part.read()):
+        shard.add(picture, None if row["labels"] is None else int(row["labels"][i]))
+        if isinstance(picture.content, BadImage):  # of this shard alone too many for all
+            refuse_if_too_many(shard.bad, row["split"], row["of"], data)
+    refuse_if_too_many(shard.bad, row["split"], row["of"], data)
+    shard.write(row["name"], work)
+    made = {"split": row["split"], "name": row["name"], **shard.record()}
+    work.write_json(record, made)
+    return made
+
+
+class _Shard:
+    """Collects the images of a shard, and what is to be known about them."""
+
+    def __init__(self, data: Data) -> None:
+        self._data = data
+        self._kept: list[Any] = []
+        self._names: list[str] = []
+        self._labels: list[int] = []
+        self._annotations: list[Any] = []
+        self._sizes: list[tuple[int, int]] = []
+        self._sum, self._squares, self._pixels = np.zeros(3), np.zeros(3), 0
+        self.bad: list[dict[str, str]] = []
+
+    def add(self, picture: Picture, label: int | None) -> None:
+        pixels, size, kept = self._checked(picture)
+        if isinstance(pixels, BadImage):
+            self.bad.append({"name": picture.name, "reason": pixels.reason})
+            return
+        self._kept.append(kept)
+        self._names.append(picture.name)
+        self._sizes.append(size)
+        if label is not None:
+            self._labels.append(label)
+        if picture.annotation is not None:
+            self._annotations.append(picture.annotation)
+        if not self._data.is_raw:  # raw pixels are summed all at once
+            self._count(pixels)
+
+    def _checked(self, picture: Picture) -> tuple[NDArray[np.uint8] | BadImage, tuple[int, int], Any]:
+        """Pixels of the final size, the image's own height and width, and what is stored of it."""
+        content, size = picture.content, self._data.image_size
+        if isinstance(content, BadImage):
+            return content, (0, 0), None
+        if isinstance(content, np.ndarray):
+            if not self._data.is_raw:
+                return BadImage("pixels without a file; use storage=raw"), (0, 0), None
+            square = fit_square(content, size)
+            return square, content.shape[:2], square
+        if self._data.is_raw:
+            pixels = decode(content)
+            if isinstance(pixels, BadImage):
+                return pixels, (0, 0), None
+            square = fit_square(pixels, size)
+            return square, pixels.shape[:2], square
+        shrunk = decode_shrunk(content, size)
+        if isinstance(shrunk, BadImage):
+            return shrunk, (0, 0), None
+        return fit_square(shrunk[0], size), shrunk[1], content
+
+    def _count(self, pixels: NDArray[np.uint8]) -> None:
+        """Integers, so that the sums are exact and their order does not matter."""
+        flat = pixels.reshape(-1, 3)
+        histogram = [np.bincount(flat[:, c], minlength=256) for c in range(3)]
+        level = np.arange(256)
+        self._sum += [h @ level for h in histogram]
+        self._squares += [h @ level**2 for h in histogram]
+        self._pixels += len(flat)
+
+    def write(self, name: str, work: Workspace) -> None:
+        if self._data.is_raw:
+            side = self._data.image_size
+            images = np.stack(self._kept) if self._kept else np.empty((0, side, side, 3), np.uint8)
+            self._count(images)
+            work.write_npy(f"{name}.images.npy", images)
+            return
+        work.write_npy(f"{name}.offsets.npy", np.cumsum([0, *map(len, self._kept)]))
+        work.write_bytes(f"{name}.bytes", b"".join(self._kept))
+
+    def record(self) -> Row:
+        sizes = np.array(self._sizes).reshape(-1, 2)
         return {
-            "counts": self.counts(),
-            "shards": [{k: row[k] for k in ("split", "start", "stop", "name")} for row in done],
-            "mean": mean.round(6).tolist(),
-            "std": std.round(6).tolist(),
-            "categories": list(scenes.CATEGORIES),
+            "count": len(self._names),
+            "names": self._names,
+            "labels": self._labels or None,
+            "annotations": self._annotations or None,
+            "bad": self.bad,
+            "sum": self._sum.tolist(),
+            "squares": self._squares.tolist(),
+            "pixels": self._pixels,
+            "sizes": {"min": sizes.min(0), "sum": sizes.sum(0), "max": sizes.max(0)} if len(sizes) else None,
         }
 
 
-def _draw_shard(row: Row, data: Data, work: Workspace) -> Row:
-    name = row["name"]
-    if work.exists(f"{name}.images.npy") and work.exists(f"{name}.labels.npy"):
-        images = work.read_npy(f"{name}.images.npy")
-    else:
-        of_split = scenes.NOVEL if row["split"] == "novel" else scenes.BASE
-        category = scenes.labels(row["stop"], of_split)[row["start"] :]
-        seed = data.seed * 16 + 4 * SPLITS.index(row["split"])
-        images = scenes.draw_labelled(category, data.image_size, seed, row["start"])
-        work.write_npy(f"{name}.images.npy", images)
-        work.write_npy(f"{name}.labels.npy", category)
-    pixels = images.reshape(-1, 3) / 255.0
-    return {**row, "sum": pixels.sum(0).tolist(), "sum_of_squares": (pixels**2).sum(0).tolist()}
-
-
-def data_of(images: Artifact) -> Data:
-    """The settings of an images artifact, built or planned."""
-    assert isinstance(images.stage, Images), images.ref
-    return images.stage.data
-
-
-def load_split(images: Artifact, split: str, what: str = "images") -> NDArray[Any]:
-    """All shards of a split in order, as one array: `images` [N, H, W, 3] or `labels` [N]."""
-    names = [row["name"] for row in images.info["shards"] if row["split"] == split]
-    return np.concatenate([images.read_npy(f"{name}.{what}.npy") for name in names])
+def _summary(done: list[Row], source: Source) -> dict[str, Any]:
+    """What the manifest says: counts, where each shard begins, statistics of the training images, what is bad."""
+    shards: list[Row] = []
+    counts = dict.fromkeys(source.splits, 0)
+    histogram: dict[str, list[int]] = {}
+    for row in done:
+        split, start = row["split"], counts[row["split"]]
+        counts[split] += row["count"]
+        shards.append({"split": split, "name": row["name"], "start": start, "stop": counts[split]})
+        if row["labels"] is not None:
+            seen = np.bincount(row["labels"], minlength=len(source.categories))
+            histogram[split] = (np.array(histogram.get(split, 0)) + seen).tolist()
+    train = [row for row in done if row["split"] == "train"]
+    pixels = max(1, sum(row["pixels"] for row in train))
+    mean = np.sum([row["sum"] for row in train], 0) / pixels / 255
+    std = np.sqrt(np.maximum(np.sum([row["squares"] for row in train], 0) / pixels / 255**2 - mean**2, 0))
+    sized = [row["sizes"] for row in done if row["sizes"] is not None]
+    return {
+        "counts": counts,
+        "shards": shards,
+        "mean": mean.round(6).tolist(),
+        "std": std.round(6).tolist(),
+        "height_width": {
+            "min": np.min([s["min"] for s in sized], 0).tolist(),
+            "mean": (np.sum([s["sum"] for s in sized], 0) / sum(counts.values())).round(2).tolist(),
+            "max": np.max([s["max"] for s in sized], 0).tolist(),
+        },
+        "categories": list(source.categories),
+        "class_counts": histogram,
+        "bad": [{"split": row["split"], **image} for row in done for image in row["bad"]],
+    }

@@ -5,6 +5,7 @@ Tasks, not actors: a task that dies with its node is simply run again elsewhere,
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -17,6 +18,7 @@ from pipelines.machine import Machine
 from pipelines.store import Artifact
 
 Row = dict[str, Any]
+TASKS_PER_CPU = 4  # enough to keep all busy to the end, few enough that starting them costs little
 
 
 def for_each_shard(rows: list[Row], work: Callable[[Row], Row], machine: Machine, gpu: bool = False) -> list[Row]:
@@ -25,17 +27,25 @@ def for_each_shard(rows: list[Row], work: Callable[[Row], Row], machine: Machine
 
     if not rows:
         return []
-    numbered = [{"row": i, **row} for i, row in enumerate(rows)]
 
-    def one(row: Row) -> Row:
+    def one(item: Row) -> Row:
         torch.set_num_threads(1)
-        i = row.pop("row")
-        return {"row": i, **work(row)}
+        return {"number": item["number"], "made": packed(work(unpacked(item["row"])))}
 
     gpus = 1 if gpu and machine.gpu else None
-    dataset = ray.data.from_items(numbered, override_num_blocks=len(numbered))
-    done = dataset.map(one, num_cpus=1, num_gpus=gpus).take_all()
-    return sorted(done, key=lambda row: row["row"])
+    items = [{"number": i, "row": packed(row)} for i, row in enumerate(rows)]
+    dataset = ray.data.from_items(items, override_num_blocks=min(len(items), TASKS_PER_CPU * machine.cpus))
+    done = {item["number"]: unpacked(item["made"]) for item in dataset.map(one, num_cpus=1, num_gpus=gpus).iter_rows()}
+    return [done[i] for i in range(len(rows))]
+
+
+def packed(value: Any) -> bytes:
+    """As a column of Ray Data carries it: our own objects, between our own processes."""
+    return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def unpacked(data: bytes) -> Any:
+    return pickle.loads(data)
 
 
 @lru_cache(maxsize=2)

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bownet.config import Student
+from bownet.images.views import random_view
 from bownet.tasks.bow import BowTask
-from pipelines.stages.images import load_split
 from pipelines.stages.model_stage import ModelStage
+from pipelines.stages.pictures import data_of
 from pipelines.stages.teacher import new_backbone
 from pipelines.stages.training import TrainingJob, run_training, training_estimate
 from pipelines.stages.words import load_words
@@ -29,20 +28,29 @@ class TrainStudent(ModelStage):
 
     name = "student"
     title = "training"
-    version = 1
+    version = 2
 
     def estimate(self) -> Estimate:
         return training_estimate(self.images, self.student.net, self.student.optimiser)
 
     def build(self, work: Workspace) -> dict[str, Any]:
-        make = partial(_bow_task, self.student, self.seed, self.images, self.words)
-        return run_training(
-            TrainingJob(make, self.student.net, self.student.optimiser, self.seed, self.label, work.key), work
+        g = self.student.perturbation
+        job = TrainingJob(
+            partial(_bow_task, self.student, self.seed, self.images, self.words),
+            self.images,
+            self.student.net,
+            self.student.optimiser,
+            self.seed,
+            self.label,
+            work.key,
+            cut=partial(random_view, size=data_of(self.images).image_size, area=g.crop_area, aspect=g.crop_aspect),
+            targets=partial(load_words, self.words),
         )
+        return run_training(job, work)
 
 
-def _bow_task(student: Student, seed: int, images: Artifact, words: Artifact) -> tuple[nn.Module, Tensor, Tensor]:
-    task = BowTask(new_backbone(student.net, seed, images), words.info["size"], student)
-    # torch indexes int32 on every device; uint16 it does not
-    targets = torch.from_numpy(load_words(words).astype(np.int32))
-    return task, torch.from_numpy(load_split(images, "train")), targets
+def _bow_task(student: Student, seed: int, images: Artifact, words: Artifact) -> nn.Module:
+    if not data_of(images).is_raw:  # a file's crop is cut when it is decoded
+        whole = student.perturbation.model_copy(update={"crop_area": (1.0, 1.0), "crop_aspect": (1.0, 1.0)})
+        student = student.model_copy(update={"perturbation": whole})
+    return BowTask(new_backbone(student.net, seed, images), words.info["size"], student)

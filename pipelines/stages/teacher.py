@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bownet.config import Net, Teacher
+from bownet.images.views import shifted_view
 from bownet.nets.build import build_backbone
 from bownet.nets.taps import Backbone
 from bownet.tasks.rotation import RotationTask
-from pipelines.stages.images import load_split
 from pipelines.stages.model_stage import ModelStage
+from pipelines.stages.pictures import RESIZE, data_of
 from pipelines.stages.training import TrainingJob, run_training, training_estimate, write_backbone
 from pipelines.store import Artifact, Estimate, Workspace
 
@@ -49,15 +49,18 @@ class RotNet(ModelStage):
 
     name = "rotnet"
     title = "training"
-    version = 1
+    version = 2
 
     def estimate(self) -> Estimate:
         return training_estimate(self.images, self.teacher.net, self.teacher.optimiser, views=4)
 
     def build(self, work: Workspace) -> dict[str, Any]:
+        data = data_of(self.images)
         make = partial(_rotation_task, self.teacher, self.seed, self.images)
+        cut = partial(shifted_view, size=data.image_size, resize=round(data.image_size * RESIZE))
+        net, optimiser = self.teacher.net, self.teacher.optimiser
         return run_training(
-            TrainingJob(make, self.teacher.net, self.teacher.optimiser, self.seed, self.label, work.key), work
+            TrainingJob(make, self.images, net, optimiser, self.seed, self.label, work.key, cut=cut), work
         )
 
 
@@ -68,6 +71,6 @@ def new_backbone(net: Net, seed: int, images: Artifact) -> Backbone:
     return backbone
 
 
-def _rotation_task(teacher: Teacher, seed: int, images: Artifact) -> tuple[nn.Module, Tensor, None]:
-    task = RotationTask(new_backbone(teacher.net, seed, images), teacher.head_layers, teacher.pad)
-    return task, torch.from_numpy(load_split(images, "train")), None
+def _rotation_task(teacher: Teacher, seed: int, images: Artifact) -> nn.Module:
+    pad = teacher.pad if data_of(images).is_raw else 0  # a file's window has been shifted when it was cut
+    return RotationTask(new_backbone(teacher.net, seed, images), teacher.head_layers, pad)

@@ -11,18 +11,21 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import nn
 
 from bownet.config import Net, Optimiser
 from bownet.nets.build import build_backbone
 from bownet.nets.checkpoint import save_backbone
 from bownet.nets.taps import Backbone
-from bownet.training import Hooks, Record, Shard, steps_per_epoch, train
+from bownet.training import Hooks, InMemory, Input, Record, Shard, steps_per_epoch, train
 from pipelines.machine import Machine
-from pipelines.stages.images import data_of
+from pipelines.stages.inputs import Cut, Share, Streamed, once_per_node, shared_cpus, streams
+from pipelines.stages.pictures import count_of, data_of, load_split
 from pipelines.store import Artifact, Estimate, Workspace
 
 CHECKPOINT = "checkpoint.pt"
@@ -31,14 +34,17 @@ MAX_FAILURES = 8  # of workers or nodes, after which something else must be wron
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Everything a worker needs: how to make the task and its data, and how to optimise it."""
+    """Everything a worker needs: how to make the task, its images and targets, and how to optimise it."""
 
-    make: Callable[[], tuple[nn.Module, Tensor, Tensor | None]]  # task, images, targets
+    make: Callable[[], nn.Module]
+    images: Artifact
     net: Net
     optimiser: Optimiser
     seed: int
     label: str
     key: str
+    cut: Cut | None = None  # what the task sees of an image that is stored as a file
+    targets: Callable[[], NDArray[Any]] | None = None  # one per image
 
 
 def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
@@ -47,11 +53,17 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
     from ray.train.torch import TorchTrainer
 
     machine: Machine = work.machine
-    per_worker: dict[str, float] = {"CPU": machine.cpus_per_worker}
+    stream = streams(job.images, machine)
+    share = shared_cpus(machine, stream)
+    held = {  # on each node once, for as long as this function runs
+        "images": None if stream else once_per_node(partial(load_split, job.images, "train")),
+        "targets": None if job.targets is None else once_per_node(job.targets),
+    }
+    per_worker: dict[str, float] = {"CPU": share.per_worker}
     loop: Any = _worker  # Ray's annotations know neither its value
     trainer: Any = TorchTrainer(  # nor that of the result
         loop,
-        train_loop_config={"job": job, "work": work, "threads": machine.cpus_per_worker},
+        train_loop_config={"job": job, "work": work, "share": share, **held},
         scaling_config=ScalingConfig(
             num_workers=machine.workers,
             use_gpu=machine.gpu,
@@ -71,7 +83,8 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
         "epochs": len(history),
         "final": history[-1],
         "workers": machine.workers,
-        "threads": machine.cpus_per_worker,
+        "threads": share.threads,
+        "streamed": stream,
     }
 
 
@@ -102,17 +115,21 @@ def _worker(config: dict[str, Any]) -> str | None:
 
 
 def _train_on_worker(config: dict[str, Any]) -> None:
+    import ray
     import ray.train
     from ray.train.torch import get_device, prepare_model
 
     job: TrainingJob = config["job"]
     work: Workspace = config["work"]
-    torch.set_num_threads(config["threads"])
+    share: Share = config["share"]
+    torch.set_num_threads(share.threads)
     torch.manual_seed(job.seed)  # heads are initialised from the global state
     context = ray.train.get_context()
     shard = Shard(context.get_world_rank(), context.get_world_size())
-    task, images, targets = job.make()
-    task.to(get_device())
+    task = job.make().to(get_device())
+    images: Input = (
+        Streamed(job.images, job.cut, share) if config["images"] is None else InMemory(ray.get(config["images"]))
+    )
     board = work.machine.board
 
     def tell(kind: str, record: Record) -> None:
@@ -122,7 +139,7 @@ def _train_on_worker(config: dict[str, Any]) -> None:
     history = train(
         task,
         images,
-        targets,
+        None if config["targets"] is None else ray.get(config["targets"]),
         job.optimiser,
         job.seed,
         shard=shard,
@@ -146,12 +163,12 @@ def write_backbone(backbone: Backbone, net: Net, work: Workspace) -> None:
 
 def training_estimate(images: Artifact, net: Net, optimiser: Optimiser, views: int = 1) -> Estimate:
     """Counts exactly; memory and disk to about a factor of two, from the number of parameters and activations."""
-    data = data_of(images)
+    data, n = data_of(images), count_of(images, "train")
     with torch.device("meta"):
         parameters = sum(p.numel() for p in build_backbone(net, 0).parameters())
-    steps = steps_per_epoch(data.train, optimiser) * optimiser.epochs
+    steps = steps_per_epoch(n, optimiser) * optimiser.epochs
     activations = optimiser.batch * views * data.image_size**2 * 16 * 40  # about 40 maps of 16 channels at full size
     counts = f"{optimiser.epochs} epochs, {steps} steps of {optimiser.batch}" + (
         f" x {views} views" if views > 1 else ""
     )
-    return Estimate(counts, parameters * 16 + activations * 4 + data.train * data.image_size**2 * 3, parameters * 4)
+    return Estimate(counts, parameters * 16 + activations * 4 + n * data.image_size**2 * 3, parameters * 4)

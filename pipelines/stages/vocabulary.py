@@ -16,8 +16,8 @@ from bownet.config import Net, Vocabulary
 from bownet.nets.build import build_backbone
 from bownet.words.kmeans import Sums, assign_and_sum, kmeans, sample_rows
 from bownet.words.vocabulary import feature_maps, perplexity, sample_vectors
-from pipelines.stages.images import data_of
 from pipelines.stages.model_stage import ModelStage
+from pipelines.stages.pictures import count_of, data_of, pixels_of, shards_of
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
 from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Folder, Workspace
 
@@ -47,15 +47,15 @@ class BuildVocabulary(ModelStage):
 
     def check(self) -> None:
         """Raise now what would fail after the teacher's training."""
-        vectors = self.geometry().vectors
+        vectors, images = self.geometry().vectors, count_of(self.images, "train")
         if self.vocabulary.size > vectors:
             raise ValueError(
-                f"vocabulary.size={self.vocabulary.size}: {data_of(self.images).train} images give {vectors} vectors "
+                f"vocabulary.size={self.vocabulary.size}: {images} images give {vectors} vectors "
                 f"of {self.vocabulary.tap}, use 2..{vectors}"
             )
 
     def geometry(self) -> Geometry:
-        data, tap = data_of(self.images), self.vocabulary.tap
+        data, train, tap = data_of(self.images), count_of(self.images, "train"), self.vocabulary.tap
         with torch.device("meta"):
             backbone = build_backbone(self.net, 0)
         if tap not in backbone.tap_channels:
@@ -67,9 +67,9 @@ class BuildVocabulary(ModelStage):
                 f"vocabulary.tap={tap!r}: its map of {data.image_size}-pixel images is {grid}x{grid}, without inner "
                 "positions; use an earlier tap or larger images"
             )
-        wanted = math.ceil(self.vocabulary.size * self.vocabulary.max_points_per_word / data.train)
+        wanted = math.ceil(self.vocabulary.size * self.vocabulary.max_points_per_word / max(1, train))
         per_image = min((grid - 2) ** 2, max(1, wanted))
-        return Geometry(grid, per_image, data.train * per_image, backbone.tap_channels[tap])
+        return Geometry(grid, per_image, train * per_image, backbone.tap_channels[tap])
 
     def estimate(self) -> Estimate:
         g = self.geometry()
@@ -78,7 +78,7 @@ class BuildVocabulary(ModelStage):
 
     def build(self, work: Workspace) -> dict[str, Any]:
         per_image = self.geometry().per_image
-        shards = [row for row in self.images.info["shards"] if row["split"] == "train"]
+        shards = shards_of(self.images, "train")
         extract = partial(
             _sample_shard,
             images=self.images,
@@ -124,7 +124,7 @@ def _sample_shard(
 ) -> Row:
     name = f"{row['name']}.vectors.npy"
     if not work.scratch.exists(name):
-        pixels = torch.from_numpy(np.array(images.read_npy(f"{row['name']}.images.npy")))
+        pixels = torch.from_numpy(pixels_of(images, row))
         vectors = sample_vectors(feature_maps(teacher_of(net), pixels, tap), per_image, seed, row["start"])
         if not torch.isfinite(vectors).all():
             raise ValueError(f"{row['name']}: {net.ref} gives features that are not finite, its training has diverged")

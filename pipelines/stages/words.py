@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from bownet.words.vocabulary import feature_maps, perplexity, words_of
-from pipelines.stages.images import data_of
 from pipelines.stages.model_stage import ModelStage
+from pipelines.stages.pictures import count_of, data_of, pixels_of, shards_of
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
 from pipelines.stages.vocabulary import BuildVocabulary
 from pipelines.store import Artifact, Estimate, Workspace
@@ -30,12 +30,13 @@ class Quantize(ModelStage):
 
     def estimate(self) -> Estimate:
         assert isinstance(self.vocabulary.stage, BuildVocabulary)
-        data, positions = data_of(self.images), self.vocabulary.stage.geometry().grid ** 2
-        counts = f"{data.train} images x {positions} words"
-        return Estimate(counts, data.shard_size * positions * 512, data.train * positions * 2)
+        data, train = data_of(self.images), count_of(self.images, "train")
+        positions = self.vocabulary.stage.geometry().grid ** 2
+        counts = f"{train} images x {positions} words"
+        return Estimate(counts, data.shard_size * positions * 512, train * positions * 2)
 
     def build(self, work: Workspace) -> dict[str, Any]:
-        shards = [row for row in self.images.info["shards"] if row["split"] == "train"]
+        shards = shards_of(self.images, "train")
         tap = self.vocabulary.info["tap"]
         size = self.vocabulary.info["size"]
         quantize = partial(
@@ -55,7 +56,7 @@ class Quantize(ModelStage):
 def _quantize_shard(row: Row, images: Artifact, net: Artifact, vocabulary: Artifact, tap: str, work: Workspace) -> Row:
     name = f"{row['name']}.words.npy"
     if not work.exists(name):
-        pixels = torch.from_numpy(np.array(images.read_npy(f"{row['name']}.images.npy")))
+        pixels = torch.from_numpy(pixels_of(images, row))
         centroids = torch.from_numpy(np.array(vocabulary.read_npy("centroids.npy")))
         work.write_npy(name, words_of(feature_maps(teacher_of(net), pixels, tap), centroids)[:, None])
     return {"name": name}

@@ -5,7 +5,7 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -67,6 +67,17 @@ class Stage(ABC):
 
     def estimate(self) -> Estimate:
         return Estimate()
+
+    def check(self) -> None:  # noqa: B027
+        """Called while a run is planned: raise ValueError for what would otherwise fail hours later."""
+
+    def notes(self) -> Sequence[str]:
+        """Called while a run is planned: what people should know before it starts."""
+        return ()
+
+    def remark(self, artifact: Artifact) -> str | None:
+        """What people should know of a finished artifact, in a line."""
+        return None
 
     @property
     def label(self) -> str:
@@ -151,6 +162,9 @@ class Store:
         self.events.append(StageEvent(stage.name, stage.label, artifact.key, cached, seconds))
         self.observer.on_done(stage, artifact, cached, seconds)
         return artifact
+
+    def note(self, text: str) -> None:
+        """Notes are for the plan; it has told them when a store begins to build."""
 
     def record_run(self, run_id: str, keys: Iterable[str], meta: dict[str, Any] | None = None) -> None:
         """Protect artifacts, by key or "stage/key", and all they are made from, from gc.

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bownet.config import Net, Optimiser, Student
@@ -10,7 +11,7 @@ from bownet.images import scenes
 from bownet.nets.build import build_backbone
 from bownet.tasks.bow import BowTask
 from bownet.tasks.rotation import RotationTask
-from bownet.training import Hooks, Record, batches, learning_rate, train
+from bownet.training import Hooks, InMemory, Record, Shard, batches, learning_rate, train
 
 PASSES = Optimiser(epochs=3, iterations_per_epoch=None, batch=8, drops=())
 
@@ -22,6 +23,18 @@ def test_a_pass_shows_every_image_once_in_batches_of_nearly_one_size(images: int
     sizes = {len(r) for r in rows}
     assert max(sizes) <= 8
     assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("iterations", [None, 7])
+def test_workers_together_see_each_batch_once(world: int, iterations: int | None) -> None:
+    """Images that carry their own number: the parts of all workers are the batch, whatever their number."""
+    config = Optimiser(epochs=3, iterations_per_epoch=iterations, batch=8, drops=())
+    images = InMemory(np.arange(50, dtype=np.uint8)[:, None, None, None])
+    for epoch in range(2):
+        parts = [images.epoch(config, 4, epoch, Shard(rank, world)) for rank in range(world)]
+        for rows, *of_workers in zip(batches(50, config, 4, epoch), *parts, strict=True):
+            assert torch.cat(of_workers).flatten().tolist() == rows.tolist()
 
 
 def test_passes_differ_by_epoch_and_seed_only() -> None:
@@ -52,8 +65,8 @@ def test_learning_rate_by_hand() -> None:
     assert learning_rate(cosine, 10) == pytest.approx(0, abs=1e-12)
 
 
-def small_images(n: int) -> Tensor:
-    return torch.from_numpy(scenes.draw_labelled(scenes.labels(n, scenes.BASE), 16, seed=0))
+def small_images(n: int) -> InMemory:
+    return InMemory(scenes.draw_labelled(scenes.labels(n, scenes.BASE), 16, seed=0))
 
 
 def bow_task(seed: int = 0, cutmix: bool = True) -> BowTask:
@@ -61,8 +74,8 @@ def bow_task(seed: int = 0, cutmix: bool = True) -> BowTask:
     return BowTask(build_backbone(Net(arch="wrn-10-1"), seed), 16, Student(net=Net(arch="wrn-10-1"), cutmix=cutmix))
 
 
-def words(n: int) -> Tensor:
-    return torch.randint(16, (n, 1, 4, 4), generator=torch.Generator().manual_seed(5))
+def words(n: int) -> NDArray[np.uint16]:
+    return np.random.default_rng(5).integers(16, size=(n, 1, 4, 4)).astype(np.uint16)
 
 
 class Killed(Exception):
@@ -101,7 +114,7 @@ def test_another_seed_is_another_run() -> None:
 
 def test_rotation_is_learned() -> None:
     """The loss falls well under its start, ln 4, within seconds."""
-    images = torch.from_numpy(scenes.draw_labelled(scenes.labels(128, scenes.BASE), 24, seed=0))
+    images = InMemory(scenes.draw_labelled(scenes.labels(128, scenes.BASE), 24, seed=0))
     torch.manual_seed(0)
     task = RotationTask(build_backbone(Net(arch="wrn-10-1"), 0), head_layers=1, pad=2)
     config = Optimiser(epochs=12, iterations_per_epoch=None, batch=16, lr=0.1, schedule="cosine")
@@ -113,9 +126,10 @@ def test_rotation_is_learned() -> None:
 def test_bags_of_words_are_learned() -> None:
     """Words that depend on the picture, its brightness in 16 steps: the loss falls well under ln 16."""
     images = small_images(96)
-    bright = images.float().mean((1, 2, 3)).argsort().argsort() * 16 // 96
+    bright = images.images_NHWC.mean((1, 2, 3)).argsort().argsort() * 16 // 96
     config = Optimiser(epochs=12, iterations_per_epoch=None, batch=16, drops=())
-    history = train(bow_task(cutmix=False), images, bright[:, None, None, None].expand(-1, 1, 4, 4), config, seed=0)
+    targets = np.broadcast_to(bright[:, None, None, None], (96, 1, 4, 4))
+    history = train(bow_task(cutmix=False), images, targets, config, seed=0)
     assert history[-1]["loss"] < 0.8 * history[0]["loss"]
 
 

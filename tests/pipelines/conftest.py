@@ -4,10 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pipelines.machine import Machine, Resources, connect, survey
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, str(ROOT / "pipelines" / "full.py")]
@@ -22,6 +25,16 @@ def environment(**variables: str) -> dict[str, str]:
 def run_full(*arguments: str | Path, timeout: float = 300, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [*PROGRAM, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment(**variables))
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    """A local Ray in this process, as a program starts it."""
+    import ray
+
+    connect()
+    yield survey(Resources())
+    ray.shutdown()
 
 
 @pytest.fixture(scope="session")

@@ -196,7 +196,8 @@ MISTAKES = {
     "range": (["smoke", "--vocabulary.size", "70000"], "vocabulary.size=70000: use 2..65536"),
     "more words than vectors": (["smoke", "--vocabulary.size", "2000"], "images give"),
     "no such tap": (["smoke", "--vocabulary.tap", "conv4"], "wrn-10-1 has block1, block2, block3"),
-    "too few images": (["smoke", "--fewshot.shots", "50"], "50 shots and 15 queries need 65 images"),
+    "no such folder": (["smoke", "--data.kind", "folder", "--data.path", "/no/such"], "data.path=/no/such"),
+    "no path": (["smoke", "--data.kind", "folder"], "data.path=None: kind=folder is read from files"),
     "store below a file": (["smoke", "--store", "{file}/store"], "store"),
     "store on no disk": (["smoke", "--store", "/proc/nothing"], "/proc/nothing"),
     "json into nowhere": (

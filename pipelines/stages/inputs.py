@@ -1,0 +1,108 @@
+"""How training images reach a worker: from its node's memory when they fit there, else in a stream of Ray Data.
+
+Both give the same rows in the same order for the same seed, and raw pixels are the same to the bit either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bownet.config import Optimiser
+from bownet.images.decode import BadImage
+from bownet.training import Shard, batch_rows, steps_per_epoch
+from pipelines.machine import Machine
+from pipelines.stages.pictures import checked, count_of, data_of, row_reader
+from pipelines.store import Artifact
+
+Cut = Callable[..., "NDArray[np.uint8] | BadImage"]  # of a file's bytes, and rng=
+SHARE_OF_OBJECT_STORE = 0.5  # what training images may take of a node's; the rest is for everything else
+AHEAD = 4  # batches that are fetched before they are needed
+
+
+@dataclass(frozen=True)
+class Share:
+    """How the CPUs are shared between training and reading."""
+
+    per_worker: float  # CPUs that a training worker asks for
+    threads: int  # that it uses
+    per_task: float  # CPUs that a reading task asks for
+
+
+def shared_cpus(machine: Machine, stream: bool) -> Share:
+    """Without a stream a worker takes its whole share; with one, reading must never wait for a CPU it cannot get."""
+    asked, spare = machine.cpus_per_worker, machine.cpus - machine.workers * machine.cpus_per_worker
+    if not stream or spare >= machine.workers:
+        return Share(asked, asked, 1.0)
+    if asked > 1:
+        return Share(asked - 1, asked - 1, 1.0)
+    return Share(0.5, 1, 0.5)
+
+
+def streams(images: Artifact, machine: Machine) -> bool:
+    """Files are decoded anew in every epoch; pixels stream when they do not fit a node's memory or when asked to."""
+    data = data_of(images)
+    if not data.is_raw:
+        return True
+    if machine.stream is not None:
+        return machine.stream
+    return count_of(images, "train") * data.image_size**2 * 3 > SHARE_OF_OBJECT_STORE * smallest_object_store()
+
+
+def smallest_object_store() -> float:
+    import ray
+
+    sizes = [node["Resources"].get("object_store_memory", 0.0) for node in ray.nodes() if node["Alive"]]
+    return min((size for size in sizes if size), default=0.0)
+
+
+def once_per_node(load: Callable[[], NDArray[Any]]) -> Any:
+    """Load an array in a task; a node keeps one copy for all its workers, and makes it again if it is lost."""
+    import ray
+
+    def loaded() -> NDArray[Any]:
+        return load()
+
+    return ray.remote(num_cpus=0, max_retries=-1)(loaded).remote()
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """Rows of Ray Data are batches: each task reads, decodes and cuts one of them, in order of need."""
+
+    images: Artifact
+    cut: Cut | None  # what is cut of a stored file; raw pixels come as they are
+    share: Share
+
+    def __len__(self) -> int:
+        return count_of(self.images, "train")
+
+    def epoch(self, config: Optimiser, seed: int, epoch: int, shard: Shard) -> Iterator[Tensor]:
+        import ray
+
+        images, cut, n, steps = self.images, self.cut, len(self), steps_per_epoch(len(self), config)
+
+        def make(batch: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.uint8]]:
+            torch.set_num_threads(1)
+            (i,) = batch["id"]
+            rows = np.array_split(batch_rows(n, config, seed, epoch, int(i)), shard.world)[shard.rank]
+            step = epoch * steps + int(i)
+
+            def view(content: bytes, row: int) -> NDArray[np.uint8]:
+                assert cut is not None
+                rng = np.random.Generator(np.random.Philox(key=[seed, (step << 40) + row]))
+                return checked(cut(content, rng=rng))
+
+            return {"images": row_reader(images, "train")(rows, view)}
+
+        dataset = ray.data.range(steps, override_num_blocks=steps)
+        dataset.context.execution_options.preserve_order = True
+        made = dataset.map_batches(make, batch_size=None, num_cpus=self.share.per_task)
+        for batch in made.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=AHEAD):
+            yield torch.from_numpy(np.ascontiguousarray(batch["images"]))

@@ -1,0 +1,99 @@
+"""Training input on a real Ray: a stream gives what memory gives, and every worker count shows each image once."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from bownet.config import Data, Optimiser
+from bownet.images.views import random_view
+from bownet.training import InMemory, Shard
+from pipelines.machine import Machine
+from pipelines.stages.images import Images
+from pipelines.stages.inputs import Share, Streamed, once_per_node, shared_cpus, streams
+from pipelines.stages.pictures import load_split
+from pipelines.store import Artifact, Store
+
+SHARE = Share(0.5, 1, 0.5)
+PASS = Optimiser(epochs=3, iterations_per_epoch=None, batch=32, drops=())
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory, machine: Machine) -> Artifact:
+    data = Data(train=100, test=20, novel_per_class=1, image_size=16, shard_size=30)
+    return Store(tmp_path_factory.mktemp("raw"), machine=machine).get(Images(data))
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory: pytest.TempPathFactory, machine: Machine) -> Artifact:
+    """Photos whose every pixel is the number of the photo, so that a crop tells which one it is of."""
+    folder = tmp_path_factory.mktemp("photos")
+    for i in range(50):
+        size = (40 + i, 60 - i // 2)
+        Image.new("RGB", size, (4 * i, 4 * i, 4 * i)).save(folder / f"{i:02d}.png")
+    data = Data(kind="folder", path=str(folder), image_size=24, storage="encoded", shard_size=15)
+    return Store(tmp_path_factory.mktemp("encoded"), machine=machine).get(Images(data))
+
+
+@pytest.mark.parametrize("world", [1, 3])
+@pytest.mark.parametrize("iterations", [None, 5])
+def test_a_stream_of_pixels_is_what_memory_gives(raw: Artifact, world: int, iterations: int | None) -> None:
+    config = PASS.model_copy(update={"iterations_per_epoch": iterations})
+    memory, stream = InMemory(load_split(raw, "train")), Streamed(raw, None, SHARE)
+    for rank in range(world):
+        pairs = zip(
+            memory.epoch(config, 7, 1, Shard(rank, world)), stream.epoch(config, 7, 1, Shard(rank, world)), strict=True
+        )
+        assert sum(torch.equal(a, b) for a, b in pairs) == (iterations or 4)
+
+
+def test_files_are_cut_the_same_for_any_number_of_workers(encoded: Artifact) -> None:
+    cut = partial(random_view, size=24, area=(0.2, 1.0), aspect=(0.75, 1.34))
+    stream = Streamed(encoded, cut, SHARE)
+
+    def shown(world: int) -> torch.Tensor:
+        parts = [list(stream.epoch(PASS, 3, 0, Shard(rank, world))) for rank in range(world)]
+        return torch.cat([torch.cat(batch) for batch in zip(*parts, strict=True)])
+
+    one, two = shown(1), shown(2)
+    assert torch.equal(one, two)
+    assert one.shape == (40, 24, 24, 3)  # a fifth is held out
+    assert (one.amax((1, 2, 3)) == one.amin((1, 2, 3))).all()
+    assert len(one[:, 0, 0, 0].unique()) == 40  # each photo once
+    again = list(stream.epoch(PASS, 3, 1, Shard()))
+    assert not torch.equal(torch.cat(again), one)  # another epoch, another order
+
+
+def test_an_array_in_memory_is_not_copied(raw: Artifact) -> None:
+    import ray
+
+    ref = once_per_node(partial(load_split, raw, "train"))
+    first, second = ray.get(ref), ray.get(ref)
+    assert np.shares_memory(first, second)
+    assert not first.flags.writeable
+
+
+def test_what_streams(raw: Artifact, encoded: Artifact, machine: Machine) -> None:
+    assert not streams(raw, machine)
+    assert streams(encoded, machine)
+    asked = Machine(1, 2, False, 2, stream=True)
+    assert streams(raw, asked)
+
+
+@pytest.mark.parametrize(
+    ("workers", "per_worker", "cpus", "stream", "expected"),
+    [
+        (1, 2, 2, False, Share(2, 2, 1.0)),
+        (1, 2, 2, True, Share(1, 1, 1.0)),
+        (2, 1, 2, True, Share(0.5, 1, 0.5)),
+        (1, 1, 1, True, Share(0.5, 1, 0.5)),
+        (2, 4, 16, True, Share(4, 4, 1.0)),
+    ],
+)
+def test_reading_always_finds_a_cpu(workers: int, per_worker: int, cpus: int, stream: bool, expected: Share) -> None:
+    share = shared_cpus(Machine(workers, per_worker, False, cpus), stream)
+    assert share == expected
+    if stream:
+        assert cpus - workers * share.per_worker >= share.per_task
