@@ -71,3 +71,56 @@ def test_entropy_by_hand() -> None:
 def test_nothing_left_is_an_error_with_a_remedy(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"word map .*nothing is left without its border; use drop_border=False"):
         bow_targets(torch.zeros(shape, dtype=torch.int64), 4, drop_border=True)
+
+
+def test_flip_is_left_out() -> None:
+    words = torch.tensor([[[[0, 0], [0, 1]], [[1, 1], [2, 1]]]])
+    torch.testing.assert_close(bow_targets(words, 3, merge_views=False), torch.tensor([[0.75, 0.25, 0.0]]))
+    torch.testing.assert_close(bow_targets(words[:, 0], 3, merge_views=False), torch.tensor([[0.75, 0.25, 0.0]]))
+
+
+def test_pyramid_by_hand() -> None:
+    words_NHW = torch.tensor([[[0, 0, 1, 1], [0, 2, 1, 1], [3, 3, 0, 1], [3, 3, 2, 2]]])
+    expected = torch.tensor(
+        [
+            [4 / 16, 5 / 16, 3 / 16, 4 / 16],  # the whole
+            [3 / 4, 0, 1 / 4, 0],  # above left
+            [0, 1, 0, 0],  # above right
+            [0, 0, 0, 1],  # below left
+            [1 / 4, 1 / 4, 2 / 4, 0],  # below right
+        ]
+    )
+    torch.testing.assert_close(bow_targets(words_NHW, 4, pyramid=True), expected[None])
+    binary = expected.gt(0).float()
+    torch.testing.assert_close(
+        bow_targets(words_NHW, 4, "binary", pyramid=True), (binary / binary.sum(1, keepdim=True))[None]
+    )
+    framed = torch.nn.functional.pad(words_NHW, (1, 1, 1, 1), value=2)
+    torch.testing.assert_close(bow_targets(framed, 4, drop_border=True, pyramid=True), expected[None])
+
+
+def test_pyramid_of_an_odd_map_shares_the_middle() -> None:
+    words_NHW = torch.tensor([[[0, 1, 2], [3, 4, 5], [6, 7, 8]]])
+    y = bow_targets(words_NHW, 9, pyramid=True)[0]
+    parts = [row.nonzero()[:, 0].tolist() for row in y[1:]]
+    assert parts == [[0, 1, 3, 4], [1, 2, 4, 5], [3, 4, 6, 7], [4, 5, 7, 8]]
+    assert y[1, 0].item() == 0.25
+    torch.testing.assert_close(y[0], torch.ones(9) / 9)
+    single = bow_targets(torch.tensor([[[3]]]), 4, pyramid=True)[0]
+    assert single[:, 3].tolist() == [1] * 5
+
+
+def test_words_of_the_flip_go_to_the_quarter_they_came_from() -> None:
+    image = torch.tensor([[[0, 1], [2, 3]]])
+    both = torch.stack([image, image.flip(2)], 1)  # a net that sees no difference: the flip's words are flipped
+    torch.testing.assert_close(bow_targets(both, 4, pyramid=True), bow_targets(image, 4, pyramid=True))
+
+
+def test_entropy_of_pyramids() -> None:
+    y = bow_targets(torch.tensor([[[0, 1], [2, 3]]]), 4, pyramid=True)
+    torch.testing.assert_close(entropy(y), torch.tensor([[math.log(4), 0, 0, 0, 0]]))
+
+
+def test_unknown_mode_lists_the_known() -> None:
+    with pytest.raises(ValueError, match=r"student.bow='tfidf': known are count, binary"):
+        bow_targets(torch.zeros(1, 2, 2), 4, mode="tfidf")  # type: ignore[arg-type]

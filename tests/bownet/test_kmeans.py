@@ -1,10 +1,13 @@
-"""k-means: equations 1 and 2 against brute force, scikit-learn and numbers by hand."""
+"""k-means: equations 1 and 2 against brute force, scikit-learn, faiss and numbers by hand; the same for any split."""
 
 from __future__ import annotations
 
+import io
 from functools import reduce
+from itertools import pairwise
 from operator import add
 
+import numpy as np
 import pytest
 import torch
 from sklearn.cluster import KMeans
@@ -12,13 +15,20 @@ from torch import Generator, Tensor
 
 from bownet.words.kmeans import (
     ArraySource,
+    Clusters,
+    Grid,
+    State,
     Sums,
     assign_and_sum,
+    cluster,
+    grid_for,
     kmeans,
     nearest,
+    nearest_index,
     plus_plus,
     sample_rows,
     split_empty,
+    survey,
 )
 
 
@@ -38,11 +48,10 @@ def brute_force(x_ND: Tensor, centroids_KD: Tensor) -> tuple[list[int], list[flo
 
 
 class Parts:
-    """The vectors in several pieces, whose sums are added up."""
+    """The vectors in several pieces, each in memory of its own, whose sums are added up."""
 
-    def __init__(self, x_ND: Tensor, pieces: list[int]) -> None:
-        self.x_ND = x_ND
-        self.parts = [ArraySource(part) for part in x_ND.split(pieces)]
+    def __init__(self, x_ND: Tensor, pieces: list[int], grid: Grid | None) -> None:
+        self.parts = [ArraySource(part.clone(), grid) for part in x_ND.split(pieces)]
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
@@ -51,7 +60,14 @@ class Parts:
         return torch.cat([p.x_ND for p in self.parts])[sample_rows(len(self), n, seed)]
 
     def assign(self, centroids_KD: Tensor) -> Sums:
-        return reduce(add, (part.assign(centroids_KD) for part in self.parts))
+        return reduce(add, (part.assign(centroids_KD) for part in reversed(self.parts)))
+
+
+def run_in_parts(x_ND: Tensor, k: int, pieces: list[int], **settings: int) -> Clusters:
+    starts = np.cumsum([0, *pieces])
+    seen = reduce(add, (survey(x_ND[a:b], k, first=int(a)) for a, b in pairwise(starts)))
+    grid = grid_for(seen, k)
+    return kmeans(Parts(grid.snap(x_ND), pieces, grid), k, seed=3, grid=grid, **settings)
 
 
 def test_nearest_equals_brute_force() -> None:
@@ -72,20 +88,80 @@ def test_nearest_over_several_chunks() -> None:
 
 def test_sums_by_hand() -> None:
     x = torch.tensor([[0.0, 0.0], [1.0, 0.0], [10.0, 10.0], [10.0, 12.0]])
-    sums = assign_and_sum(x, torch.tensor([[0.0, 0.0], [10.0, 10.0], [99.0, 99.0]]))
+    centroids = torch.tensor([[0.0, 0.0], [10.0, 10.0], [99.0, 99.0]])
+    sums = assign_and_sum(x, centroids)
     assert sums.counts_K.tolist() == [2, 2, 0]
     assert sums.sums_KD.tolist() == [[1.0, 0.0], [20.0, 22.0], [0.0, 0.0]]
     assert sums.sums_KD.dtype == torch.float64
-    assert sums.inertia == pytest.approx(1 + 4)
+    assert sums.squares_K.tolist() == [1, 200 + 244, 0]
+    assert sums.inertia(centroids) == 1 + 4
+    assert sums.means().tolist() == [[0.5, 0.0], [10.0, 11.0], [0.0, 0.0]]
+    assert sums.spread_K(None).tolist() == [0.5, 2.0, 0.0]
     twice = sums + sums
     assert twice.counts_K.tolist() == [4, 4, 0]
-    assert twice.inertia == pytest.approx(10)
+    assert twice.inertia(centroids) == 10
+    reduced = Sums.of_flat(sums.flat() + sums.flat(), 3)
+    for got, wanted in zip(vars(reduced).values(), vars(twice).values(), strict=True):
+        assert got.dtype == wanted.dtype
+        assert torch.equal(got, wanted)
+
+
+def test_the_lower_of_two_equally_near_centroids_is_taken() -> None:
+    generator = Generator().manual_seed(0)
+    grid = Grid(2.0**-20, 1.0)
+    x = grid.snap(torch.rand(2000, 64, generator=generator))
+    centroids = grid.snap(torch.rand(12, 64, generator=generator))
+    twice = torch.cat([centroids, centroids[torch.randperm(12, generator=generator)], centroids])
+    assert nearest_index(x, twice).max() < 12
+    assert torch.equal(nearest_index(x, twice), nearest_index(x, centroids))
+
+
+def test_what_single_precision_cannot_tell_is_decided_in_double() -> None:
+    generator = Generator().manual_seed(0)
+    x = 1000 + torch.rand(3000, 32, generator=generator)  # far from the origin: the product loses four digits
+    centroids = 1000 + torch.rand(50, 32, generator=generator)
+    expected = torch.cdist(x.double(), centroids.double(), compute_mode="donot_use_mm_for_euclid_dist").argmin(1)
+    assert torch.equal(nearest_index(x, centroids), expected)
+    scores = torch.addmm(centroids.square().sum(1) / 2, x, centroids.T, alpha=-1)
+    assert not torch.equal(scores.argmin(1), expected)  # which is why
+
+
+def test_a_row_has_the_same_word_wherever_it_stands() -> None:
+    x = blobs(4000, 33, 7, spread=3.0)
+    centroids = blobs(130, 33, 11, seed=1)
+    expected = nearest_index(x, centroids)
+    for size in (1, 3, 17, 1000, 1025):
+        assert torch.equal(
+            torch.cat([nearest_index(part.clone(), centroids) for part in x[:2050].split(size)]), expected[:2050]
+        )
+    order = torch.randperm(4000, generator=Generator().manual_seed(1))
+    assert torch.equal(nearest_index(x[order], centroids), expected[order])
+    torch.set_num_threads(2)
+    try:
+        assert torch.equal(nearest_index(x, centroids), expected)
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_bad_vectors_are_named() -> None:
+    x = blobs(20, 3, 4)
+    x[7, 1], x[12, 2] = torch.nan, torch.inf
+    with pytest.raises(ValueError, match=r"feature vectors: 2 of 20 are not finite \(rows 7, 12\)"):
+        nearest(x, x[:2])
+    with pytest.raises(ValueError, match=r"2 of 20 are not finite \(rows 7, 12\); the teacher's training has diverged"):
+        cluster(x, 2, seed=0)
+    seen = survey(x[:10], 2, first=0) + survey(x[10:], 2, first=10)
+    assert (seen.bad, seen.bad_rows, seen.rows) == ((7, 12), 2, 20)
+    with pytest.raises(ValueError, match=r"40 of 40 are not finite \(rows 0, 1, 2, 3, 4, 5, 6, 7, ...\)"):
+        cluster(torch.full((40, 3), torch.nan), 2, seed=0)
+    with pytest.raises(ValueError, match="feature vectors have 3 channels, the centroids 4"):
+        nearest(x, torch.zeros(2, 4))
 
 
 @pytest.mark.parametrize("init", ["kmeans++", "random"])
 @pytest.mark.parametrize("seed", range(4))
 def test_one_dimension_by_hand(init: str, seed: int) -> None:
-    found = kmeans(ArraySource(torch.tensor([[0.0], [10.0], [1.0], [9.0]])), 2, seed=seed, init=init)
+    found = cluster(torch.tensor([[0.0], [10.0], [1.0], [9.0]]), 2, seed=seed, init=init)
     order = found.centroids_KD[:, 0].argsort()
     assert found.centroids_KD[order, 0].tolist() == [0.5, 9.5]
     assert found.counts_K.tolist() == [2, 2]
@@ -96,8 +172,8 @@ def test_one_dimension_by_hand(init: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_inertia_equals_scikit_learn_from_the_same_start(seed: int) -> None:
     x, k = blobs(3000, 8, 12, seed=seed, spread=2.0), 20
-    source = ArraySource(x)
-    found = kmeans(source, k, seed=seed, iterations=300, tolerance=0)
+    source = ArraySource(grid_for(survey(x, k), k).snap(x))
+    found = cluster(x, k, seed=seed, iterations=300, tolerance=0)
     start = plus_plus(source.sample(min(len(x), 32 * k), seed), k, seed)
     theirs = KMeans(k, init=start.numpy(), n_init=1, max_iter=300, tol=0, algorithm="lloyd").fit(x.numpy())
     assert found.splits == 0
@@ -105,6 +181,28 @@ def test_inertia_equals_scikit_learn_from_the_same_start(seed: int) -> None:
     # Equation 2 itself, of the centroids that were returned.
     assert found.inertia[-1] == pytest.approx(sum(brute_force(x, found.centroids_KD)[1]) / len(x), rel=1e-4)
     assert torch.equal(found.counts_K, torch.bincount(nearest(x, found.centroids_KD)[0], minlength=k))
+
+
+def test_inertia_equals_faiss_from_the_same_start() -> None:
+    faiss = pytest.importorskip("faiss")
+    x, k = blobs(3000, 8, 12, spread=2.0), 20
+    start = plus_plus(x, k, 0)
+    found = kmeans(StartAt(x, start), k, seed=0, init="random", iterations=12, tolerance=0)
+    theirs = faiss.Kmeans(8, k, niter=12, max_points_per_centroid=3000)
+    theirs.train(x.numpy(), init_centroids=start.numpy())
+    assert found.inertia[0] == pytest.approx(theirs.obj[0] / len(x), rel=1e-4)
+    assert found.inertia[11] == pytest.approx(theirs.obj[-1] / len(x), rel=1e-3)
+
+
+class StartAt(ArraySource):
+    """Vectors whose first centroids are given."""
+
+    def __init__(self, x_ND: Tensor, start_KD: Tensor) -> None:
+        super().__init__(x_ND)
+        self.start_KD = start_KD
+
+    def sample(self, n: int, seed: int) -> Tensor:
+        return self.start_KD
 
 
 def test_inertia_never_rises_and_the_loop_ends_when_it_stands_still() -> None:
@@ -126,27 +224,69 @@ def test_iterations_are_a_limit() -> None:
 
 def test_as_many_words_as_vectors() -> None:
     x = blobs(40, 3, 5)
-    found = kmeans(ArraySource(x), 40, seed=0)
+    found = cluster(x, 40, seed=0)
     assert found.counts_K.tolist() == [1] * 40
-    assert found.inertia[-1] == pytest.approx(0, abs=1e-4)
-    assert sorted(found.centroids_KD.tolist()) == sorted(x.tolist())
+    assert found.inertia[-1] == pytest.approx(0, abs=1e-9)
+    torch.testing.assert_close(
+        torch.tensor(sorted(found.centroids_KD.tolist())), torch.tensor(sorted(x.tolist())), rtol=0, atol=1e-5
+    )
 
 
-def test_more_words_than_vectors_is_an_error_with_a_remedy() -> None:
-    message = "vocabulary.size=5: there are only 3 feature vectors, use a smaller vocabulary or more images"
+def test_one_word_is_the_mean() -> None:
+    x = torch.tensor([[0.0, 1.0], [1.0, 3.0], [5.0, 5.0]])
+    found = cluster(x, 1, seed=0)
+    assert found.centroids_KD.tolist() == [[2.0, 3.0]]
+    assert found.inertia[-1] == pytest.approx((8 + 1 + 13) / 3)
+    assert cluster(torch.ones(5, 2), 1, seed=0).centroids_KD.tolist() == [[1.0, 1.0]]
+    assert cluster(torch.zeros(5, 2), 1, seed=0).centroids_KD.tolist() == [[0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("x", "k", "message"),
+    [
+        (torch.rand(3, 2), 5, "vocabulary.size=5: there are only 3 feature vectors, use a smaller vocabulary or more"),
+        (torch.rand(3, 2), 65537, "vocabulary.size=65537: words are stored as uint16, use 1..65536"),
+        (torch.rand(3, 2), 0, "vocabulary.size=0: words are stored as uint16, use 1..65536"),
+        (torch.ones(9, 2), 3, "feature vectors: all 9 are the same, the teacher has collapsed; use another teacher"),
+        (torch.eye(3).repeat(20, 1), 6, "vocabulary.size=6: only 3 of the 60 feature vectors differ, use 1..3 or more"),
+        (
+            torch.cat([torch.rand(300_000, 1), torch.tensor([[1e9]])]),
+            2,
+            "largest value is 1e.09 but the mean is 3.33e.03",
+        ),
+    ],
+)
+def test_what_cannot_become_words_is_an_error_with_a_remedy(x: Tensor, k: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        kmeans(ArraySource(torch.rand(3, 2)), 5, seed=0)
+        cluster(x, k, seed=0)
+
+
+def test_other_errors_of_the_loop() -> None:
+    source = ArraySource(torch.rand(30, 2))
+    with pytest.raises(ValueError, match=r"vocabulary.size=31: there are only 30 feature vectors"):
+        kmeans(source, 31, seed=0)
+    with pytest.raises(ValueError, match=r"vocabulary.init='forgy': known are kmeans"):
+        kmeans(source, 3, seed=0, init="forgy")
+    with pytest.raises(ValueError, match=r"vocabulary.size=3: the saved state has 4 words"):
+        kmeans(source, 3, seed=0, state=State(0, torch.zeros(4, 2)))
 
 
 @pytest.mark.parametrize("init", ["kmeans++", "random"])
-def test_fewer_distinct_vectors_than_words(init: str) -> None:
-    distinct = torch.tensor([[1.0, 1.0], [5.0, 1.0], [3.0, 8.0]])
-    x = distinct.repeat(20, 1)
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 3e4])
+def test_as_many_words_as_distinct_vectors(init: str, scale: float) -> None:
+    distinct = torch.tensor([[1.0, 1.0], [5.0, 1.0], [3.0, 8.0], [0.0, 0.0]]) * scale
+    found = cluster(distinct.repeat(20, 1), 4, seed=0, init=init, iterations=20)
+    assert found.counts_K.tolist() == [20] * 4
+    assert found.inertia[-1] == pytest.approx(0, abs=1e-9 * scale**2)
+
+
+@pytest.mark.parametrize("init", ["kmeans++", "random"])
+def test_a_source_without_survey_keeps_words_without_vectors(init: str) -> None:
+    x = torch.tensor([[1.0, 1.0], [5.0, 1.0], [3.0, 8.0]]).repeat(20, 1)
     found = kmeans(ArraySource(x), 6, seed=0, init=init, iterations=20)
     assert torch.isfinite(found.centroids_KD).all()
-    assert int(found.counts_K.sum()) == 60
-    assert found.inertia[-1] < 1e-3  # a split moves a centroid by a thousandth of its value
-    assert found.splits > 0
+    assert sorted(found.counts_K.tolist()) == [0, 0, 0, 20, 20, 20]
+    assert found.inertia[-1] == pytest.approx(0, abs=1e-9)
 
 
 def test_start_has_distinct_rows_and_favours_distant_ones() -> None:
@@ -166,19 +306,46 @@ def test_start_is_drawn_in_proportion_to_the_squared_distance() -> None:
         assert pairs.count((a, b)) / len(pairs) == pytest.approx(share / 3, abs=0.035), (a, b)
 
 
-def test_empty_clusters_are_split_off_the_largest_by_hand() -> None:
-    centroids = torch.tensor([[1024.0, 1024.0], [7.0, 7.0], [3.0, 3.0]])
+def one_by_one(x_N: np.ndarray, k: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng([seed, 99])
+    chosen = [rng.choice(x_N)]
+    while len(chosen) < k:
+        squares = ((x_N[:, None] - np.array(chosen)) ** 2).min(1)
+        chosen.append(rng.choice(x_N, p=squares / squares.sum()))
+    return np.array(chosen)
+
+
+def test_drawing_in_batches_gives_the_distribution_of_one_by_one() -> None:
+    x_N = np.random.default_rng(0).normal(size=150).astype(np.float32) ** 3
+    x_N1 = torch.from_numpy(x_N)[:, None]
+
+    def mean_inertia(starts: list[np.ndarray]) -> float:
+        return float(np.mean([((x_N[:, None] - start) ** 2).min(1).mean() for start in starts]))
+
+    ours = mean_inertia([plus_plus(x_N1, 24, seed)[:, 0].numpy() for seed in range(400)])
+    theirs = mean_inertia([one_by_one(x_N, 24, seed) for seed in range(400)])
+    assert ours == pytest.approx(theirs, rel=0.06)
+    uniform = mean_inertia([x_N[sample_rows(150, 24, seed).numpy()] for seed in range(400)])
+    assert uniform > 2 * theirs
+
+
+def test_empty_clusters_are_split_off_the_most_spread_by_hand() -> None:
+    centroids = torch.tensor([[1024.0, 1024.0], [7.0, 7.0], [3.0, 3.0]], dtype=torch.float64)
     counts = torch.tensor([9, 0, 2])
-    assert split_empty(centroids, counts) == 1
-    assert centroids.tolist() == [[1023.0, 1025.0], [1025.0, 1023.0], [3.0, 3.0]]
+    spread = np.array([288.0, 0.0, 1.0])  # a deviation of sqrt(288 / 9 / 2) = 4, and a quarter of it is 1
+    assert split_empty(centroids, counts, spread, seed=0) == 1
+    assert (centroids[0] + centroids[1]).tolist() == [2048.0, 2048.0]
+    assert (centroids[0] - centroids[1]).abs().tolist() == [2.0, 2.0]
+    assert centroids[2].tolist() == [3.0, 3.0]
     assert counts.tolist() == [9, 0, 2]
-    # Two empty ones: the second comes from the largest after the first split, 5 of 9.
-    centroids = torch.tensor([[1.0], [2.0], [0.0], [0.0]])
-    assert split_empty(centroids, torch.tensor([9, 4, 0, 0])) == 2
-    assert centroids[:, 0].tolist() == pytest.approx(
-        [(1 - 1 / 1024) ** 2, 2, 1 + 1 / 1024, (1 - 1 / 1024) * 1025 / 1024]
-    )
-    assert split_empty(centroids, torch.tensor([1, 1, 1, 1])) == 0
+    assert spread.tolist() == [288, 0, 1]
+    # Two empty ones: the second comes from the most spread after the first split, 5 < 8.
+    centroids = torch.tensor([[0.0], [20.0], [0.0], [0.0]], dtype=torch.float64)
+    assert split_empty(centroids, torch.tensor([9, 4, 0, 0]), np.array([10.0, 8.0, 0, 0]), seed=0) == 2
+    assert abs(float(centroids[2])) == pytest.approx((10 / 9) ** 0.5 / 4)
+    assert abs(float(centroids[3]) - 20) == pytest.approx((8 / 4) ** 0.5 / 4)
+    assert split_empty(centroids, torch.tensor([1, 1, 1, 1]), np.ones(4), seed=0) == 0
+    assert split_empty(centroids, torch.tensor([7, 0, 1, 1]), np.zeros(4), seed=0) == 0
 
 
 class BadStart(ArraySource):
@@ -189,7 +356,7 @@ class BadStart(ArraySource):
 
 
 def test_no_word_stays_empty_after_a_bad_start() -> None:
-    x = blobs(1000, 4, 8) + 20
+    x = blobs(1000, 4, 8)
     found = kmeans(BadStart(x), 8, seed=0, init="random", iterations=60)
     assert found.splits >= 7
     assert found.counts_K.min() > 0
@@ -204,21 +371,98 @@ def test_seed_decides() -> None:
     assert not torch.equal(a.centroids_KD, c.centroids_KD)
 
 
-@pytest.mark.parametrize("pieces", [[3000], [1, 1500, 1499], [700] * 4 + [200], [1024, 1976]])
-def test_result_does_not_depend_on_how_the_vectors_are_split(pieces: list[int]) -> None:
-    x = blobs(3000, 8, 10, spread=2.0)
-    whole = kmeans(ArraySource(x), 16, seed=3)
-    parts = kmeans(Parts(x, pieces), 16, seed=3)
-    torch.testing.assert_close(parts.centroids_KD, whole.centroids_KD, rtol=1e-6, atol=1e-6)
-    assert torch.equal(nearest(x, parts.centroids_KD)[0], nearest(x, whole.centroids_KD)[0])
+PIECES = {
+    1: [3000],
+    2: [1, 2999],
+    3: [1024, 1000, 976],
+    4: [700, 700, 700, 900],
+    7: [429, 1, 2, 1025, 600, 900, 43],
+}
+
+
+@pytest.mark.parametrize("workers", PIECES)
+@pytest.mark.parametrize("dims", [8, 65])
+def test_result_is_the_same_bit_by_bit_however_the_vectors_are_split(workers: int, dims: int) -> None:
+    x = blobs(3000, dims, 10, spread=2.0)
+    whole = cluster(x, 40, seed=3)
+    parts = run_in_parts(x, 40, PIECES[workers])
+    assert len(whole.inertia) > 5
+    assert torch.equal(parts.centroids_KD, whole.centroids_KD)
     assert torch.equal(parts.counts_K, whole.counts_K)
-    assert parts.inertia == pytest.approx(whole.inertia, rel=1e-6)
+    assert parts.inertia == whole.inertia
+
+
+def test_result_does_not_depend_on_threads() -> None:
+    x = blobs(3000, 40, 10, spread=2.0)
+    one = cluster(x, 60, seed=3)
+    torch.set_num_threads(2)
+    try:
+        two = cluster(x, 60, seed=3)
+    finally:
+        torch.set_num_threads(1)
+    assert torch.equal(one.centroids_KD, two.centroids_KD)
+    assert one.inertia == two.inertia
+
+
+def test_grid_by_hand() -> None:
+    x = torch.tensor([[3.0, -5.0], [0.1, 0.7]])
+    grid = grid_for(survey(x, 2), 2)
+    # 5 is below 2^3; 23 bits of it, so that float32 holds the values: steps of 2^-20.
+    assert grid.step == 2.0**-20
+    assert (grid.snap(x) / grid.step).frac().count_nonzero() == 0
+    torch.testing.assert_close(grid.snap(x), x, rtol=0, atol=2.0**-21)
+    copy = x.clone()
+    assert torch.equal(grid.snap_(copy), grid.snap(x))
+    assert copy.tolist() == grid.snap(x).tolist()
+
+
+def test_sums_on_the_grid_are_exact() -> None:
+    x = 100 * torch.randn(20_000, 64, generator=Generator().manual_seed(0))
+    grid = grid_for(survey(x, 2), 2)
+    x = grid.snap(x)
+    assert torch.equal((x / grid.step).round() * grid.step, x)
+    forward, backward = (assign_and_sum(v, torch.zeros(1, 64), grid) for v in (x, x.flip(0)))
+    integers = (x.double() / grid.step).long()
+    assert torch.equal((forward.sums_KD[0] / grid.step).long(), integers.sum(0))
+    assert torch.equal(forward.sums_KD, backward.sums_KD)
+    assert torch.equal(forward.squares_K, backward.squares_K)
+    exact = sum(int(v) ** 2 for v in integers[:2000].flatten().tolist()) * grid.step**2
+    assert float(assign_and_sum(x[:2000], torch.zeros(1, 64), grid).squares_K) == pytest.approx(exact, rel=1e-9)
+
+
+def test_restarts_keep_the_best() -> None:
+    x = blobs(600, 2, 15, spread=0.3)
+    source = ArraySource(x)
+    one = [kmeans(source, 15, seed=1_000_003 * r, init="random") for r in range(5)]
+    best = kmeans(source, 15, seed=0, init="random", restarts=5)
+    assert best.inertia[-1] == min(c.inertia[-1] for c in one)
+    assert best.inertia[-1] < max(c.inertia[-1] for c in one)
+
+
+@pytest.mark.parametrize("stop", [0, 1, 3, 6, 9])
+def test_a_run_goes_on_where_it_was_stopped(stop: int) -> None:
+    source = ArraySource(blobs(1500, 6, 9, spread=3.0))
+    states: list[State] = []
+    settings = {"seed": 2, "iterations": 4, "tolerance": 0.0, "restarts": 2}
+    whole = kmeans(source, 12, on_state=states.append, **settings)  # type: ignore[arg-type]
+    assert [(s.restart, len(s.inertia)) for s in states] == [(r, i) for r in range(2) for i in range(5)]
+    file = io.BytesIO()
+    torch.save(states[stop].pack(), file)
+    file.seek(0)
+    state = State.unpack(torch.load(file, weights_only=True))
+    later: list[State] = []
+    rest = kmeans(source, 12, state=state, on_state=later.append, **settings)  # type: ignore[arg-type]
+    assert len(later) == len(states) - stop - 1
+    assert torch.equal(rest.centroids_KD, whole.centroids_KD)
+    assert torch.equal(rest.counts_K, whole.counts_K)
+    assert (rest.inertia, rest.splits) == (whole.inertia, whole.splits)
 
 
 def test_input_is_left_alone() -> None:
     x = blobs(60, 3, 4)
     before = x.clone()
     kmeans(ArraySource(x), 60, seed=0, init="random", iterations=5)
+    cluster(x, 60, seed=0, init="random", iterations=5)
     assert torch.equal(x, before)
 
 
