@@ -6,10 +6,12 @@ import statistics
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import psutil
+from PIL import Image
 
 from benchmarks.harness import Result
 from bownet.config import Data, Optimiser
@@ -19,14 +21,15 @@ from pipelines.stages.images import Images
 from pipelines.stages.inputs import Share, Streamed
 from pipelines.store import Store
 
+BAR = 0.95  # keeping the set would cost more than that
 OBJECT_STORE = 80 << 20  # the least that Ray accepts is 75 MB
 
 
 class Sampler:
-    """Bytes that this process and all of its descendants have for themselves, and those in shared memory."""
+    """Bytes that this process and each of its descendants has for itself, twice a second."""
 
     def __init__(self) -> None:
-        self.samples: list[float] = []
+        self.samples: list[dict[int, float]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -35,32 +38,37 @@ class Sampler:
         while not self._stop.wait(0.5):
             self.samples.append(resident())
 
-    def stop(self) -> list[float]:
+    def medians(self) -> dict[int, float]:
         self._stop.set()
         self._thread.join()
-        return self.samples
+        samples = self.samples or [resident()]
+        everywhere = set.intersection(*(set(sample) for sample in samples))
+        return {pid: statistics.median(sample[pid] for sample in samples) for pid in everywhere}
 
 
-def resident() -> float:
-    own = psutil.Process()
-    total = 0.0
+def resident() -> dict[int, float]:
+    own, found = psutil.Process(), {}
     for process in [own, *own.children(recursive=True)]:
-        try:
-            total += process.memory_full_info().uss
-        except psutil.Error:  # it has just ended
-            continue
-    return total
+        with suppress(psutil.Error):  # it has just ended
+            found[process.pid] = float(process.memory_full_info().uss)
+    return found
 
 
 def measure(small: bool, machine: Machine) -> list[Result]:
     """Ray must have been started with `OBJECT_STORE` bytes."""
-    size, repeat = 32, 1 if small else 4
-    count = OBJECT_STORE * repeat // (size * size * 3)
+    size, times = 256, 1 if small else 4
+    count = OBJECT_STORE * times // (size * size * 3)
     with tempfile.TemporaryDirectory() as folder:
-        data = Data(train=count, test=1, novel_per_class=1, image_size=size)
-        images = Store(Path(folder), machine=machine).get(Images(data))
+        photos = Path(folder) / "photos"
+        photos.mkdir()
+        rng = np.random.default_rng(0)
+        for i in range(count * 5 // 4):  # a fifth is held out
+            Image.fromarray(rng.integers(256, size=(16, 16, 3), dtype=np.uint8)).save(photos / f"{i}.png")
+        data = Data(kind="folder", path=str(photos), image_size=size, storage="raw", shard_size=100)
+        images = Store(Path(folder) / "store", machine=machine).get(Images(data))
+        count = images.info["counts"]["train"]
         stream = Streamed(images, None, Share(1, 1, 0.5))
-        config = Optimiser(epochs=3, iterations_per_epoch=None, batch=512, drops=())
+        config = Optimiser(epochs=3, iterations_per_epoch=None, batch=32, drops=())
         medians, seconds = [], []
         for epoch in range(3):
             sampler, started, seen = Sampler(), time.perf_counter(), 0
@@ -68,8 +76,11 @@ def measure(small: bool, machine: Machine) -> list[Result]:
                 seen += len(batch)
             assert seen == count, (seen, count)
             seconds.append(time.perf_counter() - started)
-            medians.append(statistics.median(sampler.stop() or [resident()]))
-    ratio = medians[0] / medians[-1]
-    spread = (float(np.min(medians) / np.max(medians)), 1.0)
-    name = f"streaming {repeat}x the object store, memory of epoch 1 / epoch 3"
-    return [Result(name, ratio, 0.9, ratio >= 0.9, seconds[-1], seconds[0], spread)]
+            medians.append(sampler.medians())
+    # Ray starts processes when it likes, and each weighs more than all batches: those that were there from the start
+    always = set.intersection(*(set(of_epoch) for of_epoch in medians))
+    total = [sum(of_epoch[pid] for pid in always) for of_epoch in medians]
+    ratio = total[0] / total[-1]
+    spread = (min(total) / max(total), 1.0)
+    name = f"streaming {times}x the object store, memory of epoch 1 / epoch 3"
+    return [Result(name, ratio, BAR, ratio >= BAR, seconds[-1], seconds[0], spread)]

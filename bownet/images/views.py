@@ -21,6 +21,8 @@ LONGEST = 32  # times the short side
 
 def fit_square(pixels_HWC: Pixels, size: int) -> Pixels:
     """Scale the short side to `size`, antialiased, and cut the centre; images of that size are left alone."""
+    if pixels_HWC.shape[:2] == (size, size):
+        return pixels_HWC
     return _centre(pixels_HWC, size, size)
 
 

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bownet.config import Data
-from bownet.images.decode import BadImage, decode, decode_shrunk
+from bownet.images.decode import BadImage, decode, decode_shrunk, quietly
 from bownet.images.sources import open_source
 from bownet.images.sources.listing import Part, Picture, Source
 from bownet.images.views import fit_square
-from pipelines.stages.shards import Row, for_each_shard, packed, unpacked
+from pipelines.stages.shards import Row, Unwritten, for_each_shard, packed, unpacked
 from pipelines.store import Artifact, Estimate, Stage, Workspace
 
+Content = bytes | NDArray[np.uint8] | BadImage
 FIRST = 10  # unreadable images that an error names
 
 
@@ -103,21 +104,25 @@ def refuse_if_too_many(bad: list[dict[str, str]], split: str, total: int, data: 
         )
 
 
-def _make_shard(row: Row, data: Data, work: Workspace) -> Row:
+def _make_shard(row: Row, data: Data, work: Workspace) -> Row | Unwritten:
     record = f"{row['name']}.json"
     if work.exists(record):
         return dict(work.read_json(record))
     part: Part = unpacked(row["part"])
     shard = _Shard(data)
-    for i, picture in enumerate(part.read()):
-        shard.add(picture, None if row["labels"] is None else int(row["labels"][i]))
-        if isinstance(picture.content, BadImage):  # of this shard alone too many for all
-            refuse_if_too_many(shard.bad, row["split"], row["of"], data)
-    refuse_if_too_many(shard.bad, row["split"], row["of"], data)
-    shard.write(row["name"], work)
-    made = {"split": row["split"], "name": row["name"], **shard.record()}
-    work.write_json(record, made)
-    return made
+    with quietly():
+        for i, picture in enumerate(part.read()):
+            shard.add(picture, None if row["labels"] is None else int(row["labels"][i]))
+    refuse_if_too_many(shard.bad, row["split"], row["of"], data)  # of this shard alone too many for all
+    shard.finish()
+
+    def write() -> Row:
+        shard.write(row["name"], work)
+        made = {"split": row["split"], "name": row["name"], **shard.record()}
+        work.write_json(record, made)
+        return made
+
+    return write
 
 
 class _Shard:
@@ -129,15 +134,16 @@ class _Shard:
         self._names: list[str] = []
         self._labels: list[int] = []
         self._annotations: list[Any] = []
-        self._sizes: list[tuple[int, int]] = []
+        self._sizes: list[tuple[int, ...]] = []
         self._sum, self._squares, self._pixels = np.zeros(3), np.zeros(3), 0
         self.bad: list[dict[str, str]] = []
 
     def add(self, picture: Picture, label: int | None) -> None:
-        pixels, size, kept = self._checked(picture)
-        if isinstance(pixels, BadImage):
-            self.bad.append({"name": picture.name, "reason": pixels.reason})
+        made = self._raw(picture.content) if self._data.is_raw else self._encoded(picture.content)
+        if isinstance(made, BadImage):
+            self.bad.append({"name": picture.name, "reason": made.reason})
             return
+        kept, size = made
         self._kept.append(kept)
         self._names.append(picture.name)
         self._sizes.append(size)
@@ -145,45 +151,47 @@ class _Shard:
             self._labels.append(label)
         if picture.annotation is not None:
             self._annotations.append(picture.annotation)
-        if not self._data.is_raw:  # raw pixels are summed all at once
-            self._count(pixels)
 
-    def _checked(self, picture: Picture) -> tuple[NDArray[np.uint8] | BadImage, tuple[int, int], Any]:
-        """Pixels of the final size, the image's own height and width, and what is stored of it."""
-        content, size = picture.content, self._data.image_size
+    def _raw(self, content: Content) -> tuple[Any, tuple[int, ...]] | BadImage:
+        """A square of the final size, and the image's own height and width."""
+        pixels = decode(content) if isinstance(content, bytes) else content
+        if isinstance(pixels, BadImage):
+            return pixels
+        return fit_square(pixels, self._data.image_size), pixels.shape[:2]
+
+    def _encoded(self, content: Content) -> tuple[Any, tuple[int, ...]] | BadImage:
+        """The file as it is, once it has been seen to be whole, and its height and width."""
         if isinstance(content, BadImage):
-            return content, (0, 0), None
-        if isinstance(content, np.ndarray):
-            if not self._data.is_raw:
-                return BadImage("pixels without a file; use storage=raw"), (0, 0), None
-            square = fit_square(content, size)
-            return square, content.shape[:2], square
-        if self._data.is_raw:
-            pixels = decode(content)
-            if isinstance(pixels, BadImage):
-                return pixels, (0, 0), None
-            square = fit_square(pixels, size)
-            return square, pixels.shape[:2], square
-        shrunk = decode_shrunk(content, size)
+            return content
+        if not isinstance(content, bytes):
+            return BadImage("pixels without a file; use data.storage=raw")
+        shrunk = decode_shrunk(content, self._data.image_size)
         if isinstance(shrunk, BadImage):
-            return shrunk, (0, 0), None
-        return fit_square(shrunk[0], size), shrunk[1], content
+            return shrunk
+        self._count(fit_square(shrunk[0], self._data.image_size))  # raw pixels are counted all at once
+        return content, shrunk[1]
 
     def _count(self, pixels: NDArray[np.uint8]) -> None:
-        """Integers, so that the sums are exact and their order does not matter."""
-        flat = pixels.reshape(-1, 3)
-        histogram = [np.bincount(flat[:, c], minlength=256) for c in range(3)]
-        level = np.arange(256)
-        self._sum += [h @ level for h in histogram]
-        self._squares += [h @ level**2 for h in histogram]
-        self._pixels += len(flat)
+        """Sums of whole numbers below 2^24, exact in single precision in any order."""
+        per_image = pixels.reshape(-1, self._data.image_size**2 * 3)
+        at_once = max(1, 2**24 // 255**2)  # images
+        for start in range(0, len(per_image), at_once):
+            x = per_image[start : start + at_once].astype(np.float32)
+            ones = np.ones(len(x), np.float32)
+            self._sum += (ones @ x).reshape(-1, 3).sum(0, dtype=np.float64)
+            self._squares += (ones @ np.square(x, out=x)).reshape(-1, 3).sum(0, dtype=np.float64)
+        self._pixels += len(per_image) * self._data.image_size**2
+
+    def finish(self) -> None:
+        """After the last image."""
+        if self._data.is_raw:
+            side = self._data.image_size
+            self._images = np.stack(self._kept) if self._kept else np.empty((0, side, side, 3), np.uint8)
+            self._count(self._images)
 
     def write(self, name: str, work: Workspace) -> None:
         if self._data.is_raw:
-            side = self._data.image_size
-            images = np.stack(self._kept) if self._kept else np.empty((0, side, side, 3), np.uint8)
-            self._count(images)
-            work.write_npy(f"{name}.images.npy", images)
+            work.write_npy(f"{name}.images.npy", self._images)
             return
         work.write_npy(f"{name}.offsets.npy", np.cumsum([0, *map(len, self._kept)]))
         work.write_bytes(f"{name}.bytes", b"".join(self._kept))

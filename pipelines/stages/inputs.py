@@ -105,4 +105,4 @@ class Streamed:
         dataset.context.execution_options.preserve_order = True
         made = dataset.map_batches(make, batch_size=None, num_cpus=self.share.per_task)
         for batch in made.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=AHEAD):
-            yield torch.from_numpy(np.ascontiguousarray(batch["images"]))
+            yield torch.from_numpy(np.array(batch["images"]))  # a copy: the stream may have its memory back

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bownet.config import Data
-from bownet.images.decode import BadImage
+from bownet.images.decode import BadImage, quietly
 from bownet.images.views import centre_view
 from pipelines.stages.images import Images
 from pipelines.stages.shards import Row
@@ -106,12 +106,13 @@ def row_reader(images: Artifact, split: str) -> Callable[[NDArray[np.int64], Any
             else:
                 content, offsets = folder[shard]
                 assert view is not None
-                made = np.stack(
-                    [
-                        view(bytes(content[offsets[i] : offsets[i + 1]]), int(row))
-                        for i, row in zip(local, rows[here], strict=True)
-                    ]
-                )
+                with quietly():
+                    made = np.stack(
+                        [
+                            view(bytes(content[offsets[i] : offsets[i + 1]]), int(row))
+                            for i, row in zip(local, rows[here], strict=True)
+                        ]
+                    )
             if out is None:
                 out = np.empty((len(rows), *made.shape[1:]), np.uint8)
             out[here] = made

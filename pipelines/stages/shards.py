@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
@@ -18,25 +19,41 @@ from pipelines.machine import Machine
 from pipelines.store import Artifact
 
 Row = dict[str, Any]
-TASKS_PER_CPU = 4  # enough to keep all busy to the end, few enough that starting them costs little
+Unwritten = Callable[[], Row]  # writes a shard to the disk while the next one is computed, and returns its row
 
 
-def for_each_shard(rows: list[Row], work: Callable[[Row], Row], machine: Machine, gpu: bool = False) -> list[Row]:
+def for_each_shard(
+    rows: list[Row], work: Callable[[Row], Row | Unwritten], machine: Machine, gpu: bool = False
+) -> list[Row]:
     """Run `work` on every row, in parallel over the cluster; the results come back in the order of `rows`."""
     import ray
 
     if not rows:
         return []
 
-    def one(item: Row) -> Row:
+    def some(batch: dict[str, Any]) -> dict[str, Any]:
         torch.set_num_threads(1)
-        return {"number": item["number"], "made": packed(work(unpacked(item["row"])))}
+        made: list[Any] = []
+        with ThreadPoolExecutor(1) as writer:
+            for row in batch["row"]:
+                result = work(unpacked(row))
+                if made and isinstance(made[-1], Future):
+                    made[-1] = made[-1].result()  # one shard at most waits for the disk
+                made.append(writer.submit(result) if callable(result) else result)
+            done = [m.result() if isinstance(m, Future) else m for m in made]
+        return {"number": batch["number"], "made": [packed(row) for row in done]}
 
     gpus = 1 if gpu and machine.gpu else None
     items = [{"number": i, "row": packed(row)} for i, row in enumerate(rows)]
-    dataset = ray.data.from_items(items, override_num_blocks=min(len(items), TASKS_PER_CPU * machine.cpus))
-    done = {item["number"]: unpacked(item["made"]) for item in dataset.map(one, num_cpus=1, num_gpus=gpus).iter_rows()}
+    dataset = ray.data.from_items(items, override_num_blocks=tasks_for(len(items), machine.cpus))
+    finished = dataset.map_batches(some, batch_size=None, num_cpus=1, num_gpus=gpus).iter_rows()
+    done = {item["number"]: unpacked(item["made"]) for item in finished}
     return [done[i] for i in range(len(rows))]
+
+
+def tasks_for(rows: int, cpus: int) -> int:
+    """One task per CPU for few rows, as starting one takes a while; up to four where some machines may be slow."""
+    return min(rows, cpus * max(1, min(4, rows // (8 * cpus))))
 
 
 def packed(value: Any) -> bytes:

@@ -168,8 +168,10 @@ def write_manifest(artifact: Artifact, made: dict[str, Any]) -> None:
         "versions": {"python": platform.python_version(), "torch": _version("torch"), "ray": _version("ray")},
         "commit": _commit(),
     }
+    folder.sync()  # the files before the manifest that vouches for them
     try:
         folder.write_json(MANIFEST, manifest)
+        folder.sync()
     except TypeError as error:
         raise ValueError(f"{artifact.ref}: what build() returned: {error}") from error
 

@@ -187,6 +187,12 @@ class Folder:
 
         self.write_via(name, save)
 
+    def sync(self) -> None:
+        """Return when every file that was written here before would outlive a power cut."""
+        if self.is_local:
+            with explained("write", self.path()):
+                _sync(Path(self.path()))
+
     def delete(self, name: str) -> None:
         system, path = self._place(name)
         with explained("delete", self.path(name)), suppress(FileNotFoundError):
@@ -245,8 +251,7 @@ def _replace_local(final: Path, write: Callable[[Path], object]) -> None:
     try:
         write(temporary)
         _sync(temporary)
-        os.replace(temporary, final)
-        _sync(final.parent)  # so that the rename outlives a power cut, in order
+        os.replace(temporary, final)  # a power cut may undo it, but none that came before it: journals keep the order
     finally:
         temporary.unlink(missing_ok=True)
 

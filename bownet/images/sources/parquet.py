@@ -247,7 +247,6 @@ def _read_rows(uri: str, path: str, column: str, rows: Rows) -> Iterator[bytes |
 
 
 def _contents(images: pa.Array, rows: Rows) -> Iterator[bytes | BadImage]:
-    for row in rows.tolist():
-        value = images[row].as_py()
-        content = value["bytes"] if isinstance(value, dict) else value
+    encoded = images.flatten()[images.type.get_field_index("bytes")] if pa.types.is_struct(images.type) else images
+    for content in encoded.take(pa.array(rows)).to_pylist():
         yield BadImage("no image in this row") if content is None else content
