@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from pipelines.machine import WORKER_VARIABLES
+from pipelines.machine import WORKER_VARIABLES, Machine, Resources, connect, survey
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,38 @@ def compare(
     )
 
 
-def main(measure: Callable[[bool], Sequence[Result]], description: str) -> None:
-    """The program around a benchmark: exits with 0 whatever the ratios are."""
-    parser = argparse.ArgumentParser(description=description)
+Section = Callable[[bool], Sequence[Result]]  # measures, at the smallest size if asked to
+
+
+def main(description: str | None, sections: dict[str, Section]) -> None:
+    """The program around benchmarks: prints a table, writes --json, exits with 0 whatever the ratios are."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(sections), help="sections, by commas (default: %(default)s)")
+    parser.add_argument("--small", action="store_true", help="the smallest size, to see that it runs")
     parser.add_argument("--json", type=Path, help="write the results to this file")
-    parser.add_argument("--small", action="store_true", help="fewer repeats, to see that it runs")
     arguments = parser.parse_args()
+    names = arguments.only.split(",")
+    if unknown := [name for name in names if name not in sections]:
+        parser.error(f"--only {unknown[0]}: there are {', '.join(sections)}")
     run_as_worker()
-    report(measure(arguments.small), arguments.json)
+    report([result for name in names for result in sections[name](arguments.small)], arguments.json)
+
+
+def on_ray(
+    measure: Callable[[bool, Machine], Sequence[Result]], object_store: int | None = None
+) -> Callable[[bool], Sequence[Result]]:
+    """A section that needs a local Ray of its own."""
+
+    def run(small: bool) -> Sequence[Result]:
+        import ray
+
+        connect(object_store_memory=object_store)
+        try:
+            return measure(small, survey(Resources()))
+        finally:
+            ray.shutdown()
+
+    return run
 
 
 def run_as_worker() -> None:

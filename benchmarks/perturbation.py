@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import Generator, Tensor
 from torchvision.transforms import v2
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a program, this file sees its own folder only
-
-from benchmarks.harness import Result, compare, main
+from benchmarks.harness import Result, compare
 from bownet.config import Perturbation
 from bownet.images.cutmix import draw_mix
 from bownet.images.perturb import perturb
@@ -103,7 +98,3 @@ def _name(peer: str, threads: int) -> str:
 
 def _effort(small: bool) -> tuple[int, float]:
     return (3, 0.02) if small else (25, 0.05)
-
-
-if __name__ == "__main__":
-    main(measure, str(__doc__))

@@ -158,14 +158,24 @@ class Vocabulary(Settings):
     """Number of visual words K. Words are stored as uint16."""
     tap: str = "block3"
     """The teacher's feature map that is quantised."""
-    max_points_per_word: PositiveInt = 256
-    """k-means sees at most this many vectors per word, sampled evenly over the images."""
+    max_points_per_word: PositiveInt | None = 256
+    """k-means sees at most this many vectors per word, sampled evenly over the images; None means all."""
+    pca: PositiveInt | None = None
+    """Principal components that are clustered instead of the features; the paper uses it for a random base."""
+    whiten: bool = False
+    """Give each principal component the same variance."""
     init: Literal["kmeans++", "random"] = "kmeans++"
     """How the first centroids are chosen."""
     iterations: Annotated[int, Field(ge=1, le=10_000)] = 50
     """At most this many rounds of Lloyd's algorithm."""
     tolerance: Annotated[float, Field(ge=0, lt=1)] = 1e-4
     """Stop when the inertia falls by less than this fraction."""
+    restarts: Annotated[int, Field(ge=1, le=100)] = 1
+    """k-means runs so often, from other first centroids; the lowest inertia is kept."""
+    flip: bool = False
+    """Also take the words of the mirrored image, as the paper does on ImageNet."""
+    min_perplexity: Annotated[float, Field(ge=0)] = 0.0
+    """Stop before a student is trained when fewer words than this are really in use."""
 
 
 class Perturbation(Settings):

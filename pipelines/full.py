@@ -61,11 +61,13 @@ def experiment(exp: Experiment, store: Getter) -> list[Row]:
         net = store.get(RotNet(exp.teacher, exp.seed, images, model="RotNet"))
         rows.append(evaluate("RotNet", net, images, exp, store))
 
+    words: Artifact | None = None
     for round in range(1, exp.rounds + 1):  # BoWNet, x2, x3: each student teaches the next
         name = "BoWNet" if round == 1 else f"BoWNet x{round}"
         vocabulary = store.get(BuildVocabulary(exp.vocabulary, exp.seed, images, net, arch, model=name))
-        words = store.get(Quantize(images, net, vocabulary, model=name))
-        student = TrainStudent(exp.student, exp.seed + round, images, words, model=name)
+        words = store.get(Quantize(images, net, vocabulary, exp.vocabulary.flip, words, model=name))
+        healthy = exp.vocabulary.min_perplexity
+        student = TrainStudent(exp.student, exp.seed + round, images, words, healthy, model=name)
         net, arch = store.get(student), exp.student.net
         rows.append(evaluate(name, net, images, exp, store))
     return rows

@@ -131,7 +131,7 @@ class Tracking(Observer):
             batch = {f"vocabulary/{k}": info[k] for k in ("perplexity", "vectors", "splits")}
             self._log_batch(child, [Metric("vocabulary/inertia", v, 0, i) for i, v in enumerate(info["inertia"])])
         elif stage.name == "words":
-            batch = {f"words/{k}": info[k] for k in ("perplexity", "unused")}
+            batch = {f"words/{k}": value for k, value in info["health"].items()}
         elif stage.name in TRAINED:
             self._log_history(stage.model, artifact.key, artifact.read_json("history.json"))
         self._log_metrics(child, batch)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bownet.images.augment import to_float
 from bownet.nets.taps import Backbone
-from bownet.words.kmeans import nearest
+from bownet.words.vocabulary_file import Vocabulary
 
 _BATCH = 250
 
@@ -33,11 +32,10 @@ def sample_vectors(map_NCHW: Tensor, per_image: int, seed: int, first: int) -> T
     return inner.gather(2, index).transpose(1, 2).reshape(-1, c).contiguous()
 
 
-def words_of(map_NCHW: Tensor, centroids_KC: Tensor) -> NDArray[np.uint16]:
-    """q(x) of equation 1 at every position, border included: uint16 [N, h, w]."""
-    n, c, h, w = map_NCHW.shape
-    rows = map_NCHW.permute(0, 2, 3, 1).reshape(-1, c).contiguous()
-    return nearest(rows, centroids_KC)[0].view(n, h, w).numpy().astype(np.uint16)
+@torch.inference_mode()
+def online_words(teacher: Backbone, vocabulary: Vocabulary, x_NCHW: Tensor) -> Tensor:
+    """q(x̃) of a batch as the student sees it, [N, 1, h, w], on its device: targets y(x̃) of the ablation in table 2."""
+    return vocabulary.assign(teacher(x_NCHW, (vocabulary.tap,))[vocabulary.tap].float())[:, None]
 
 
 def perplexity(counts_K: Tensor) -> float:

@@ -59,6 +59,11 @@ def labels_of(images: Artifact, split: str) -> NDArray[np.int64]:
     )
 
 
+def shard_labels(images: Artifact, row: Row) -> NDArray[np.int64] | None:
+    labels = images.read_json(f"{row['name']}.json")["labels"]
+    return None if labels is None else np.array(labels, np.int64)
+
+
 def names_of(images: Artifact, row: Row) -> list[str]:
     """The stable names of a shard's images: where each one lies in its data set."""
     names: list[str] = images.read_json(f"{row['name']}.json")["names"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -11,12 +11,13 @@ from torch import nn
 from bownet.config import Student
 from bownet.images.views import random_view
 from bownet.tasks.bow import BowTask
+from bownet.words.health import Health
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import data_of
 from pipelines.stages.teacher import new_backbone
 from pipelines.stages.training import TrainingJob, run_training, training_estimate
 from pipelines.stages.words import load_words
-from pipelines.store import Artifact, Estimate, Workspace
+from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class TrainStudent(ModelStage):
     seed: int
     images: Artifact
     words: Artifact
+    min_perplexity: float = field(default=0.0, metadata=NOT_IN_KEY)
 
     name = "student"
     title = "training"
@@ -34,6 +36,7 @@ class TrainStudent(ModelStage):
         return training_estimate(self.images, self.student.net, self.student.optimiser)
 
     def build(self, work: Workspace) -> dict[str, Any]:
+        Health(**self.words.read_json("health.json")).require_perplexity(self.min_perplexity)
         g = self.student.perturbation
         job = TrainingJob(
             partial(_bow_task, self.student, self.seed, self.images, self.words),

@@ -5,23 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from bownet.config import Net, Vocabulary
 from bownet.nets.build import build_backbone
-from bownet.words.kmeans import Sums, assign_and_sum, kmeans, sample_rows
 from bownet.words.vocabulary import feature_maps, perplexity, sample_vectors
+from bownet.words.vocabulary_file import Vocabulary as VocabularyFile
+from pipelines.stages.clustering import Vectors, cluster_vectors
 from pipelines.stages.model_stage import ModelStage
-from pipelines.stages.pictures import count_of, data_of, pixels_of, shards_of
+from pipelines.stages.pictures import count_of, data_of, names_of, pixels_of, shards_of
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
-from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Folder, Workspace
+from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
 
-PARTS = 16  # of the vectors, and so the most workers that k-means uses
+FILE = "vocabulary.safetensors"
 
 
 class Geometry(NamedTuple):
@@ -43,7 +41,11 @@ class BuildVocabulary(ModelStage):
 
     name = "vocabulary"
     title = "vocabulary"
-    version = 1
+    version = 2
+
+    def config(self) -> dict[str, Any]:
+        """Without what only later stages look at."""
+        return {**super().config(), "vocabulary": self.vocabulary.model_dump(exclude={"flip", "min_perplexity"})}
 
     def check(self) -> None:
         """Raise now what would fail after the teacher's training."""
@@ -52,6 +54,11 @@ class BuildVocabulary(ModelStage):
             raise ValueError(
                 f"vocabulary.size={self.vocabulary.size}: {images} images give {vectors} vectors "
                 f"of {self.vocabulary.tap}, use 2..{vectors}"
+            )
+        if self.vocabulary.pca is not None and self.vocabulary.pca > self.geometry().channels:
+            raise ValueError(
+                f"vocabulary.pca={self.vocabulary.pca}: {self.vocabulary.tap} has {self.geometry().channels} channels, "
+                f"use 1..{self.geometry().channels}"
             )
 
     def geometry(self) -> Geometry:
@@ -67,8 +74,9 @@ class BuildVocabulary(ModelStage):
                 f"vocabulary.tap={tap!r}: its map of {data.image_size}-pixel images is {grid}x{grid}, without inner "
                 "positions; use an earlier tap or larger images"
             )
-        wanted = math.ceil(self.vocabulary.size * self.vocabulary.max_points_per_word / max(1, train))
-        per_image = min((grid - 2) ** 2, max(1, wanted))
+        most, inner = self.vocabulary.max_points_per_word, (grid - 2) ** 2
+        wanted = inner if most is None else math.ceil(self.vocabulary.size * most / max(1, train))
+        per_image = min(inner, max(1, wanted))
         return Geometry(grid, per_image, train * per_image, backbone.tap_channels[tap])
 
     def estimate(self) -> Estimate:
@@ -88,35 +96,45 @@ class BuildVocabulary(ModelStage):
             seed=self.seed,
             work=work,
         )
-        for_each_shard(shards, extract, work.machine, gpu=True)
-        source = RaySource([f"{row['name']}.vectors.npy" for row in shards], work)
+        sampled = for_each_shard(shards, extract, work.machine, gpu=True)
+        vectors = Vectors(
+            work.scratch,
+            tuple(row["name"] for row in sampled),
+            tuple(row["vectors"] for row in sampled),
+            self.geometry().channels,
+        )
         board = work.machine.board
-        most = self.vocabulary.iterations
 
         def tell(i: int, inertia: float) -> None:
             if board is not None:
-                record = {"epoch": i + 1, "epochs": most, "inertia": inertia}
+                record = {"epoch": i + 1, "epochs": self.vocabulary.iterations, "inertia": inertia}
                 board.post.remote({"kind": "iteration", "label": self.label, "key": work.key, **record})
 
-        clusters = kmeans(
-            source,
-            self.vocabulary.size,
-            seed=self.seed,
-            init=self.vocabulary.init,
-            iterations=most,
-            tolerance=self.vocabulary.tolerance,
-            on_iteration=tell,
-        )
-        work.write_npy("centroids.npy", clusters.centroids_KD.numpy())
-        work.write_npy("counts.npy", clusters.counts_K.numpy())
-        return {
+        clusters, pca = cluster_vectors(vectors, self.vocabulary, self.seed, work.machine, work.scratch, tell)
+        about = {
             "size": self.vocabulary.size,
             "tap": self.vocabulary.tap,
-            "vectors": len(source),
+            "vectors": len(vectors),
             "inertia": list(clusters.inertia),
             "splits": clusters.splits,
             "perplexity": perplexity(clusters.counts_K),
+            "pca_explained": pca.explained if pca else None,
         }
+        data = {
+            "images": self.images.key,
+            "mean": self.images.info["mean"],
+            "std": self.images.info["std"],
+        }
+        file = VocabularyFile(clusters.centroids_KD, self.teacher.key, self.vocabulary.tap, pca, about | data)
+        work.write_via(FILE, file.save)
+        work.write_npy("counts.npy", clusters.counts_K.numpy())
+        return about
+
+
+@lru_cache(maxsize=2)
+def vocabulary_of(vocabulary: Artifact) -> VocabularyFile:
+    """The words of an artifact, loaded once per worker process."""
+    return VocabularyFile.load(vocabulary.local_path(FILE))
 
 
 def _sample_shard(
@@ -126,55 +144,12 @@ def _sample_shard(
     if not work.scratch.exists(name):
         pixels = torch.from_numpy(pixels_of(images, row))
         vectors = sample_vectors(feature_maps(teacher_of(net), pixels, tap), per_image, seed, row["start"])
-        if not torch.isfinite(vectors).all():
-            raise ValueError(f"{row['name']}: {net.ref} gives features that are not finite, its training has diverged")
+        finite = torch.isfinite(vectors).view(len(pixels), -1).all(1)
+        if not finite.all():
+            bad = [n for n, good in zip(names_of(images, row), finite.tolist(), strict=True) if not good]
+            raise ValueError(
+                f"{net.ref}: its features of {len(bad)} images of {row['name']} are not finite ({', '.join(bad[:3])}); "
+                "its training has diverged, use a smaller optimiser.lr"
+            )
         work.scratch.write_npy(name, vectors.numpy())
-    return {"name": name}
-
-
-class RaySource:
-    """Vectors in files, summed per centroid by Ray tasks, one part of the files each.
-
-    A task that dies with its node is run again. The parts do not depend on the number of workers, and their sums are
-    added in order, so the centroids do not depend on it either.
-    """
-
-    def __init__(self, names: list[str], work: Workspace) -> None:
-        import ray
-
-        self._ray = ray
-        self._work = work.scratch
-        self._parts = [
-            tuple(names[i] for i in part) for part in np.array_split(np.arange(len(names)), min(PARTS, len(names)))
-        ]
-        self._lengths = [sum(len(self._work.read_npy(name)) for name in part) for part in self._parts]
-        self._assign: Any = ray.remote(num_cpus=1)(_assign_part)
-
-    def __len__(self) -> int:
-        return sum(self._lengths)
-
-    def sample(self, n: int, seed: int) -> Tensor:
-        rows = sample_rows(len(self), n, seed)
-        starts = np.cumsum([0, *self._lengths])
-        picks = [rows[(rows >= a) & (rows < b)] - a for a, b in pairwise(starts)]
-        return torch.cat(
-            [_vectors.__wrapped__(self._work, part)[pick] for part, pick in zip(self._parts, picks, strict=True)]
-        )
-
-    def assign(self, centroids_KD: Tensor) -> Sums:
-        ref = self._ray.put(centroids_KD.numpy())
-        parts = self._ray.get([self._assign.remote(self._work, part, ref) for part in self._parts])
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part
-        return total
-
-
-@lru_cache(maxsize=PARTS)
-def _vectors(folder: Folder, names: tuple[str, ...]) -> Tensor:
-    return torch.from_numpy(np.concatenate([folder.read_npy(name) for name in names]))
-
-
-def _assign_part(folder: Folder, names: tuple[str, ...], centroids_KD: np.ndarray) -> Sums:
-    torch.set_num_threads(1)
-    return assign_and_sum(_vectors(folder, names), torch.from_numpy(np.array(centroids_KD)))
+    return {"name": name, "vectors": row["stop"] * per_image - row["start"] * per_image}

@@ -1,20 +1,24 @@
-"""words: every training image as visual words, uint16 [N, views, h, w], border included (equation 1)."""
+"""words: each training image as visual words, uint16 [N, views, h, w], border included (equation 1); their health."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import add
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bownet.words.vocabulary import feature_maps, perplexity, words_of
+from bownet.words.health import health, word_stats, words_and_labels, words_and_words
+from bownet.words.vocabulary import feature_maps
+from pipelines.figures.health import draw_health
 from pipelines.stages.model_stage import ModelStage
-from pipelines.stages.pictures import count_of, data_of, pixels_of, shards_of
+from pipelines.stages.pictures import count_of, data_of, names_of, pixels_of, shard_labels, shards_of
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
-from pipelines.stages.vocabulary import BuildVocabulary
+from pipelines.stages.vocabulary import BuildVocabulary, vocabulary_of
 from pipelines.store import Artifact, Estimate, Workspace
 
 
@@ -23,43 +27,82 @@ class Quantize(ModelStage):
     images: Artifact
     teacher: Artifact
     vocabulary: Artifact
+    flip: bool = False  # a second view: the words of the mirrored image
+    previous: Artifact | None = None  # words of the round before, to see how far they have moved
 
     name = "words"
     title = "words"
-    version = 1
+    version = 2
 
     def estimate(self) -> Estimate:
         assert isinstance(self.vocabulary.stage, BuildVocabulary)
         data, train = data_of(self.images), count_of(self.images, "train")
-        positions = self.vocabulary.stage.geometry().grid ** 2
+        positions = self.vocabulary.stage.geometry().grid ** 2 * (1 + self.flip)
         counts = f"{train} images x {positions} words"
         return Estimate(counts, data.shard_size * positions * 512, train * positions * 2)
 
     def build(self, work: Workspace) -> dict[str, Any]:
-        shards = shards_of(self.images, "train")
-        tap = self.vocabulary.info["tap"]
-        size = self.vocabulary.info["size"]
-        quantize = partial(
-            _quantize_shard, images=self.images, net=self.teacher, vocabulary=self.vocabulary, tap=tap, work=work
+        vocabulary_of(self.vocabulary).require_teacher(self.teacher.key, self.vocabulary.info["tap"])
+        done = for_each_shard(
+            shards_of(self.images, "train"), partial(_quantize_shard, stage=self, work=work), work.machine, gpu=True
         )
-        done = for_each_shard(shards, quantize, work.machine, gpu=True)
-        counts = np.sum([np.bincount(work.read_npy(row["name"]).ravel(), minlength=size) for row in done], 0)
+        found = health(
+            reduce(add, [row["stats"] for row in done]),
+            inertia=self.vocabulary.info["inertia"],
+            labels=_total([row["labels"] for row in done]),
+            drift=_total([row["drift"] for row in done]),
+        )
+        work.write_json("health.json", found.to_json())
+        work.write_via("health.png", lambda path: draw_health(found, self.label, Path(path)))
         return {
             "shards": [row["name"] for row in done],
             "shape": list(work.read_npy(done[0]["name"]).shape[1:]),
-            "size": size,
-            "perplexity": perplexity(torch.as_tensor(counts)),
-            "unused": int((counts == 0).sum()),
+            "size": self.vocabulary.info["size"],
+            "health": found.metrics(),
+            "warnings": list(found.warnings),
         }
 
+    def remark(self, artifact: Artifact) -> str | None:
+        return "; ".join(artifact.info["warnings"]) or None
 
-def _quantize_shard(row: Row, images: Artifact, net: Artifact, vocabulary: Artifact, tap: str, work: Workspace) -> Row:
+
+def _total(parts: list[Any]) -> Any:
+    return None if any(part is None for part in parts) else reduce(add, parts)
+
+
+def _quantize_shard(row: Row, stage: Quantize, work: Workspace) -> Row:
     name = f"{row['name']}.words.npy"
     if not work.exists(name):
-        pixels = torch.from_numpy(pixels_of(images, row))
-        centroids = torch.from_numpy(np.array(vocabulary.read_npy("centroids.npy")))
-        work.write_npy(name, words_of(feature_maps(teacher_of(net), pixels, tap), centroids)[:, None])
-    return {"name": name}
+        work.write_npy(name, _words(row, stage))
+    words, size = work.read_npy(name), stage.vocabulary.info["size"]
+    labels, before = shard_labels(stage.images, row), _previous(row, stage)
+    return {
+        "name": name,
+        "stats": word_stats(words, size),
+        "labels": None if labels is None else words_and_labels(words, labels, len(stage.images.info["categories"])),
+        "drift": None if before is None or before.shape != words.shape else words_and_words(before, words, size),
+    }
+
+
+def _words(row: Row, stage: Quantize) -> NDArray[np.uint16]:
+    vocabulary, teacher = vocabulary_of(stage.vocabulary), teacher_of(stage.teacher)
+    pixels = torch.from_numpy(pixels_of(stage.images, row))
+    views = []
+    for view in (pixels, pixels.flip(2)) if stage.flip else (pixels,):
+        maps = feature_maps(teacher, view, vocabulary.tap)
+        finite = torch.isfinite(maps).flatten(1).all(1)
+        if not finite.all():
+            bad = [n for n, good in zip(names_of(stage.images, row), finite.tolist(), strict=True) if not good]
+            raise ValueError(
+                f"{stage.teacher.ref}: its features of {len(bad)} images of {row['name']} are not finite "
+                f"({', '.join(bad[:3])}); its training has diverged"
+            )
+        views.append(vocabulary.assign(maps).numpy().astype(np.uint16))
+    return np.stack(views, 1)
+
+
+def _previous(row: Row, stage: Quantize) -> NDArray[np.uint16] | None:
+    return None if stage.previous is None else stage.previous.read_npy(f"{row['name']}.words.npy")
 
 
 def load_words(words: Artifact) -> NDArray[np.uint16]:

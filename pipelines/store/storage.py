@@ -14,15 +14,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
-import pyarrow as pa
 from pyarrow import fs
 
+from bownet.filesystems import open_filesystem
 from pipelines.store.errors import StoreError, explained
 
 TEMPORARY = ".tmp-"  # files that begin so belong to a writer that has not finished, or never will
@@ -44,23 +43,12 @@ def is_local(root: str) -> bool:
     return "://" not in root
 
 
-@lru_cache(maxsize=16)
 def _opened(root: str) -> tuple[fs.FileSystem, str]:
     """The file system of a root, and the root's path inside it."""
-    if is_local(root):
-        return fs.LocalFileSystem(), root
     try:
-        system, path = fs.FileSystem.from_uri(root)
-        return system, path
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as unknown:
-        from fsspec.core import url_to_fs  # only for schemes that pyarrow does not know
-
-        try:
-            system, path = url_to_fs(root)
-        except (ValueError, ImportError) as error:
-            message = f"store={root}: neither pyarrow ({unknown}) nor fsspec ({error}) opens it; use another"
-            raise StoreError(message) from error
-        return fs.PyFileSystem(fs.FSSpecHandler(system)), path
+        return open_filesystem(root)
+    except ValueError as error:
+        raise StoreError(f"store={error}") from error
 
 
 class FileEntry(NamedTuple):

@@ -44,6 +44,8 @@ MISTAKES = {
     "demo --student.optimiser.lr -1": r"^student.optimiser.lr=-1: use more than 0.* and at most 100",
     "demo --rounds 17": r"^rounds=17: use 0\.\.16",
     "demo --resources.workers 0": r"^resources.workers=0: use 1\.\.4096",
+    "demo --data.kind folder": r"^data.path=None: kind=folder is read from files, name their folder with --data.path$",
+    "demo --data.path x": r"^data.path=x: .* drawn, not read",
     "demo --data.kind imagenette": r"^data.kind=imagenette: Input should be 'scenes', 'folder',",
     "demo --teacher.net.arch wrn-11-2": r"^teacher.net.arch=wrn-11-2: known are wrn-<6n\+4>-<width>",
     "demo --student.perturbation.crop-area 0.9 0.1": r"^student.perturbation.crop_area=\(0.9, 0.1\): needs 0 <",

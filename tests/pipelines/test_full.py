@@ -138,7 +138,13 @@ def test_ctrl_c_says_how_to_go_on(smoke: dict[str, Any], tmp_path: Path) -> None
     shutil.copytree(smoke["store"], store, ignore=shutil.ignore_patterns("mlflow.db"))
     arguments = ["smoke", "--student.optimiser.epochs", "500", "--store", str(store)]
     process = subprocess.Popen(
-        [*PROGRAM, *arguments], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*PROGRAM, *arguments],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # a test that was itself started in the background ignores Ctrl-C, and its children would too
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 200
     while not list(store.glob("scratch/student/*/checkpoint.pt")):
@@ -176,6 +182,7 @@ def test_killed_driver_continues_to_the_same_digit(smoke: dict[str, Any], tmp_pa
     assert gap > 2  # it really stopped and went on from a checkpoint, rather than starting again
 
 
+@pytest.mark.slow  # test_own_images.py trains with two workers, too
 def test_two_training_workers(smoke: dict[str, Any], tmp_path: Path) -> None:
     """Data parallel on two workers; the number of workers is no part of the key."""
     store = tmp_path / "store"
@@ -192,12 +199,9 @@ def test_two_training_workers(smoke: dict[str, Any], tmp_path: Path) -> None:
 
 MISTAKES = {
     "unknown preset": (["dmo"], "did you mean demo?"),
-    "unknown setting": (["smoke", "--vocabulary.sze", "3"], "did you mean --vocabulary.size?"),
-    "range": (["smoke", "--vocabulary.size", "70000"], "vocabulary.size=70000: use 2..65536"),
     "more words than vectors": (["smoke", "--vocabulary.size", "2000"], "images give"),
     "no such tap": (["smoke", "--vocabulary.tap", "conv4"], "wrn-10-1 has block1, block2, block3"),
     "no such folder": (["smoke", "--data.kind", "folder", "--data.path", "/no/such"], "data.path=/no/such"),
-    "no path": (["smoke", "--data.kind", "folder"], "data.path=None: kind=folder is read from files"),
     "store below a file": (["smoke", "--store", "{file}/store"], "store"),
     "store on no disk": (["smoke", "--store", "/proc/nothing"], "/proc/nothing"),
     "json into nowhere": (
@@ -241,3 +245,23 @@ def test_a_dead_mlflow_server_costs_a_line_and_no_result(smoke: dict[str, Any], 
 def test_presets_state_their_command() -> None:
     for name, make in PRESETS.items():
         assert f"full.py {name}" in (make.__doc__ or "") or f"make {name}" in (make.__doc__ or "")
+
+
+def test_words_come_with_their_health(smoke: dict[str, Any]) -> None:
+    (words,) = (smoke["store"] / "artifacts" / "words").iterdir()
+    health = json.loads((words / "health.json").read_text())
+    assert (health["size"], health["images"], health["used"] + health["dead"]) == (16, 240, 16)
+    assert 1 <= health["perplexity"] <= 16
+    assert 0 <= health["label_information"] <= health["label_entropy"]
+    assert (words / "health.png").read_bytes().startswith(b"\x89PNG")
+    client = mlflow.MlflowClient(smoke["report"]["mlflow"]["tracking_uri"])
+    runs = client.search_runs([e.experiment_id for e in client.search_experiments(filter_string="name = 'smoke'")])
+    logged = [run.data.metrics["words/perplexity"] for run in runs if "words/perplexity" in run.data.metrics]
+    assert logged[-1] == pytest.approx(health["perplexity"])
+
+
+def test_words_that_are_too_poor_stop_the_run_before_training(smoke: dict[str, Any]) -> None:
+    new_student = ["--student.optimiser.epochs", "3", "--vocabulary.min-perplexity", "15.99"]
+    done = run_full("smoke", "--store", smoke["store"], *new_student)
+    assert done.returncode == 2, done.stderr
+    assert "error: vocabulary.min_perplexity=15.99: the words have a perplexity of" in done.stderr

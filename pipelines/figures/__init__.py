@@ -1,0 +1,1 @@
+"""Figures of what the pipeline makes, as PNG files."""

@@ -1,0 +1,224 @@
+"""k-means on Ray: each worker holds a share of the vectors, and gives one fused sum per iteration.
+
+A worker that dies with its node is started elsewhere and reads its share again. Vectors lie on a grid on which sums are
+exact, so that neither the number of workers nor such a loss changes a bit of the result. The state is saved on the
+way: a new run goes on where the last one stopped.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bownet.config import Vocabulary
+from bownet.words.kmeans import (
+    Clusters,
+    Grid,
+    State,
+    Sums,
+    Survey,
+    assign_and_sum,
+    grid_for,
+    kmeans,
+    sample_rows,
+    survey,
+)
+from bownet.words.pca import PCA, fit_pca
+from pipelines.machine import Machine
+from pipelines.store import Folder
+
+CHECKPOINT = "kmeans.pt"
+SECONDS_BETWEEN_CHECKPOINTS = 10.0
+STALL_SECONDS = 1800.0  # without an answer of any worker something is lost for good
+SMALL_BYTES = 64 << 20  # so many more are worth another worker
+PCA_SAMPLE = 65_536  # vectors
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors in the files of a folder, one file after the other."""
+
+    folder: Folder
+    names: tuple[str, ...]
+    lengths: tuple[int, ...]
+    channels: int
+
+    def __len__(self) -> int:
+        return sum(self.lengths)
+
+    def read(self, rows: Tensor | None = None) -> Tensor:
+        """All vectors, or those of some row numbers, in rising order."""
+        chosen = np.arange(len(self)) if rows is None else rows.numpy()
+        out, done, first = np.empty((len(chosen), self.channels), np.float32), 0, 0
+        for name, length in zip(self.names, self.lengths, strict=True):
+            stop = done + int(np.searchsorted(chosen[done:], first + length))
+            if stop > done:
+                file = self.folder.read_npy(name)
+                out[done:stop] = file if stop - done == length else file[chosen[done:stop] - first]
+            done, first = stop, first + length
+        return torch.from_numpy(out)
+
+    def shares(self, count: int) -> list[tuple[int, Vectors]]:
+        """Whole files, about evenly; with the number of each share's first vector."""
+        middle = np.cumsum(self.lengths) - np.array(self.lengths) / 2
+        of_file = np.minimum((middle * count / max(1, len(self))).astype(int), count - 1)
+        first, shares = 0, []
+        for share in np.unique(of_file):
+            mine = [i for i in range(len(self.names)) if of_file[i] == share]
+            names, lengths = tuple(self.names[i] for i in mine), tuple(self.lengths[i] for i in mine)
+            shares.append((first, Vectors(self.folder, names, lengths, self.channels)))
+            first += sum(lengths)
+        return shares
+
+
+class Worker:
+    """A share of the vectors in the memory of one process, or of its GPU. Runs as a Ray actor."""
+
+    def __init__(self, share: Vectors, first: int, pca: PCA | None, threads: int, gpu: bool) -> None:
+        torch.set_num_threads(threads)
+        x_ND = share.read()
+        if pca:
+            x_ND = torch.cat([pca.transform(x) for x in x_ND.split(16384)])
+        self._x_ND = x_ND.to("cuda" if gpu else "cpu")
+        self._first = first
+        self._grid: Grid | None = None
+
+    def survey(self, k: int) -> Survey:
+        return survey(self._x_ND, k, self._first)
+
+    def sample(self, rows: Tensor, grid: Grid) -> Tensor:
+        return self._on(grid)[rows - self._first].cpu()
+
+    def assign(self, centroids_KD: np.ndarray, grid: Grid) -> np.ndarray:
+        x_ND = self._on(grid)
+        sums = assign_and_sum(x_ND, torch.from_numpy(np.array(centroids_KD)).to(x_ND.device), grid)
+        return sums.flat().cpu().numpy()
+
+    def _on(self, grid: Grid) -> Tensor:
+        """The vectors on the grid; it comes with every call, for a worker that was started again has forgotten it."""
+        if self._grid != grid:
+            grid.snap_(self._x_ND)
+            self._grid = grid
+        return self._x_ND
+
+
+class RaySource:
+    """Vectors that are spread over Ray actors."""
+
+    def __init__(self, vectors: Vectors, pca: PCA | None, machine: Machine) -> None:
+        import ray
+
+        self._ray = ray
+        self._count = len(vectors)
+        size = len(vectors) * vectors.channels * 4
+        wanted = machine.workers if machine.gpu else min(machine.cpus, max(1, round(size / SMALL_BYTES)))
+        threads = 1 if wanted > 1 else machine.cpus
+        options: Any = {"num_cpus": threads, "num_gpus": 1 if machine.gpu else 0}
+        actor: Any = ray.remote(max_restarts=-1, max_task_retries=-1, scheduling_strategy="SPREAD", **options)(Worker)
+        shares = vectors.shares(wanted)
+        self._starts = [first for first, _ in shares] + [len(vectors)]
+        self._workers = [actor.remote(share, first, pca, threads, machine.gpu) for first, share in shares]
+        self.grid: Grid | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def prepare(self, k: int) -> None:
+        """Look at all vectors, refuse those that cannot become k words, and choose their grid."""
+        self.grid = grid_for(reduce(add, self._all([w.survey.remote(k) for w in self._workers])), k)
+
+    def sample(self, n: int, seed: int) -> Tensor:
+        rows = sample_rows(len(self), n, seed)
+        picks = [
+            worker.sample.remote(rows[(rows >= first) & (rows < stop)], self.grid)
+            for worker, first, stop in zip(self._workers, self._starts, self._starts[1:], strict=False)
+        ]
+        return torch.cat(self._all(picks))
+
+    def assign(self, centroids_KD: Tensor) -> Sums:
+        ref = self._ray.put(centroids_KD.numpy())
+        flat = reduce(add, self._all([worker.assign.remote(ref, self.grid) for worker in self._workers]))
+        return Sums.of_flat(torch.from_numpy(flat), len(centroids_KD))
+
+    def close(self) -> None:
+        for worker in self._workers:
+            self._ray.kill(worker)
+
+    def _all(self, refs: list[Any]) -> list[Any]:
+        try:
+            return list(self._ray.get(refs, timeout=STALL_SECONDS))
+        except self._ray.exceptions.GetTimeoutError:
+            raise RuntimeError(
+                f"k-means: a worker has not answered for {STALL_SECONDS:.0f} s, it or its node is lost and cannot be "
+                "replaced; the same command continues from the last saved iteration"
+            ) from None
+
+
+def cluster_vectors(
+    vectors: Vectors,
+    config: Vocabulary,
+    seed: int,
+    machine: Machine,
+    scratch: Folder,
+    on_iteration: Callable[[int, float], None],
+) -> tuple[Clusters, PCA | None]:
+    """Centroids of all vectors, from the last checkpoint if there is one."""
+    pca = learn_pca(vectors, config, seed)
+    source = RaySource(vectors, pca, machine)
+    saved = 0.0
+
+    def save(state: State) -> None:
+        nonlocal saved
+        if time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
+            buffer = io.BytesIO()
+            torch.save(state.pack(), buffer)
+            scratch.write_bytes(CHECKPOINT, buffer.getvalue())
+            saved = time.monotonic()
+
+    state = None
+    if scratch.exists(CHECKPOINT):
+        state = State.unpack(torch.load(io.BytesIO(scratch.read_bytes(CHECKPOINT)), weights_only=True))
+    try:
+        source.prepare(config.size)
+        clusters = kmeans(
+            source,
+            config.size,
+            seed=seed,
+            init=config.init,
+            iterations=config.iterations,
+            tolerance=config.tolerance,
+            restarts=config.restarts,
+            grid=source.grid,
+            on_iteration=on_iteration,
+            state=state,
+            on_state=save,
+        )
+    finally:
+        source.close()
+    return clusters, pca
+
+
+def learn_pca(vectors: Vectors, config: Vocabulary, seed: int) -> PCA | None:
+    """Principal components of a sample, in one task and with one thread, so that they do not depend on the machine."""
+    if config.pca is None:
+        return None
+    import ray
+
+    components = config.pca
+
+    def fit() -> PCA:
+        torch.set_num_threads(1)
+        rows = sample_rows(len(vectors), min(len(vectors), PCA_SAMPLE), seed)
+        return fit_pca(vectors.read(rows), components, config.whiten)
+
+    pca: PCA = ray.get(ray.remote(num_cpus=1)(fit).remote())
+    return pca
