@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,9 +15,9 @@ BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#7F7F7F"
 
 
 def draw_health(health: Health, title: str, path: Path) -> None:
-    figure = Figure(figsize=(10, 3.6), dpi=150, layout="constrained")
+    figure = Figure(figsize=(11, 3.6), dpi=150, layout="constrained")
     figure.suptitle(f"{title}: {health.size} words, {health.images} images")
-    usage, numbers, inertia = figure.subplots(1, 3, width_ratios=(1.15, 1, 1))
+    usage, numbers, inertia = figure.subplots(1, 3, width_ratios=(1, 1.15, 1))
     _usage(usage, health)
     _inertia(inertia, health)
     _numbers(numbers, health)
@@ -49,9 +50,9 @@ def _numbers(axes: Axes, health: Health) -> None:
             ("a word tells of the label", f"{health.label_information:.3f} of {health.label_entropy:.2f} nats")
         )
     if health.drift_nmi is not None:
-        lines.append(("agrees with the last round", f"NMI {health.drift_nmi:.2f}"))
+        lines.append(("as in the last round", f"NMI {health.drift_nmi:.2f}"))
     for i, (name, value) in enumerate(lines):
         axes.text(0, 0.95 - 0.13 * i, name, fontsize=9, color=GREY, va="top")
         axes.text(1, 0.95 - 0.13 * i, value, fontsize=9, va="top", ha="right")
-    text = "\n".join(health.warnings) or "no warnings"
-    axes.text(0, 0.08, text, fontsize=8, color=ORANGE if health.warnings else GREY, va="bottom", wrap=True)
+    text = "\n".join(line for warning in health.warnings for line in wrap(warning, 60)) or "no warnings"
+    axes.text(0, 0.0, text, fontsize=8, color=ORANGE if health.warnings else GREY, va="bottom")

@@ -147,7 +147,7 @@ class RaySource:
     def assign(self, centroids_KD: Tensor) -> Sums:
         ref = self._ray.put(centroids_KD.numpy())
         flat = reduce(add, self._all([worker.assign.remote(ref, self.grid) for worker in self._workers]))
-        return Sums.of_flat(torch.from_numpy(flat), len(centroids_KD))
+        return Sums.of_flat(torch.from_numpy(np.array(flat)), len(centroids_KD))  # what Ray gives is read-only
 
     def close(self) -> None:
         for worker in self._workers:

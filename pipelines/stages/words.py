@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from bownet.words.health import health, word_stats, words_and_labels, words_and_words
 from bownet.words.vocabulary import feature_maps
-from pipelines.figures.health import draw_health
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of, data_of, names_of, pixels_of, shard_labels, shards_of
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
@@ -42,6 +41,8 @@ class Quantize(ModelStage):
         return Estimate(counts, data.shard_size * positions * 512, train * positions * 2)
 
     def build(self, work: Workspace) -> dict[str, Any]:
+        from pipelines.figures.health import draw_health  # here, so that workers need not import matplotlib
+
         vocabulary_of(self.vocabulary).require_teacher(self.teacher.key, self.vocabulary.info["tap"])
         done = for_each_shard(
             shards_of(self.images, "train"), partial(_quantize_shard, stage=self, work=work), work.machine, gpu=True
@@ -53,7 +54,7 @@ class Quantize(ModelStage):
             drift=_total([row["drift"] for row in done]),
         )
         work.write_json("health.json", found.to_json())
-        work.write_via("health.png", lambda path: draw_health(found, self.label, Path(path)))
+        work.write_via("health.png", lambda path: draw_health(found, self.model, Path(path)))
         return {
             "shards": [row["name"] for row in done],
             "shape": list(work.read_npy(done[0]["name"]).shape[1:]),
