@@ -37,6 +37,7 @@ def finished(tmp_path: Path, *arguments: str | Path) -> tuple[dict[str, Any], st
     return json.loads(report.read_text()), done.stdout
 
 
+@pytest.mark.slow
 def test_a_folder_with_classes(photos: Path, tmp_path: Path) -> None:
     folder = ["--data.kind", "folder", "--data.path", str(photos), "--teacher.kind", "random"]
     report, printed = finished(tmp_path, *folder, "--fewshot.queries", "2")
