@@ -110,9 +110,10 @@ def _make_shard(row: Row, data: Data, work: Workspace) -> Row | Unwritten:
         return dict(work.read_json(record))
     part: Part = unpacked(row["part"])
     shard = _Shard(data)
+    labels = None if row["labels"] is None else row["labels"].tolist()
     with quietly():
         for i, picture in enumerate(part.read()):
-            shard.add(picture, None if row["labels"] is None else int(row["labels"][i]))
+            shard.add(picture, None if labels is None else labels[i])
     refuse_if_too_many(shard.bad, row["split"], row["of"], data)  # of this shard alone too many for all
     shard.finish()
 

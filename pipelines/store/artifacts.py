@@ -10,6 +10,7 @@ import platform
 import socket
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -156,7 +157,10 @@ def verified_manifest(artifact: Artifact, hash_up_to: int | None = HASH_UP_TO) -
 def write_manifest(artifact: Artifact, made: dict[str, Any]) -> None:
     """Describe every file in the folder. From this write on the artifact exists."""
     folder = artifact.folder
-    files = {name: {"bytes": size, "sha256": folder.sha256(name)} for name, size in folder.files().items()}
+    present = folder.files()
+    with ThreadPoolExecutor() as pool:  # hashing lets go of Python's lock
+        hashes = [*pool.map(folder.sha256, present)]
+    files = {name: {"bytes": present[name], "sha256": sha256} for name, sha256 in zip(present, hashes, strict=True)}
     manifest = {
         "format": FORMAT,
         "stage": artifact.stage_name,

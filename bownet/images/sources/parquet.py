@@ -37,13 +37,13 @@ class ParquetPart(Part):
 
     def read(self) -> Iterator[Picture]:
         for path, name, rows in self.pieces:
-            done = 0
+            done, numbers = 0, rows.tolist()
             try:
                 for content in _read_rows(self.uri, path, self.column, rows):
-                    yield Picture(f"{name}#{rows[done]}", content)
+                    yield Picture(f"{name}#{numbers[done]}", content)
                     done += 1
             except (OSError, pa.ArrowInvalid) as error:
-                for row in rows[done:]:
+                for row in numbers[done:]:
                     yield Picture(f"{name}#{row}", BadImage(f"cannot be read: {str(error).splitlines()[0][:150]}"))
 
 
