@@ -22,8 +22,8 @@ def demo() -> Experiment:
     """Random, RotNet, BoWNet and BoWNet x2 on the embedded scenes; minutes on two CPU cores.
 
     Command: make demo, or python pipelines/full.py demo
-    Cost: 6 to 9 minutes on two cores. Linear accuracy, mean of seeds 0, 1: random 17.6, RotNet 38.9, BoWNet
-    51.7; BoWNet x2 with seed 0: 52.9.
+    Cost: 7 minutes on two cores. Linear accuracy, mean of seeds 0, 1, 2: random 18.4, RotNet 38.2, BoWNet
+    51.1; BoWNet x2 with seed 0: 52.9.
     """
     return Experiment(
         name="demo",
