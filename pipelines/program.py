@@ -87,7 +87,7 @@ def run(options: Options, experiment: Callable[[Experiment, Any], list[Row]], co
         for text in plan.notes:
             console.print(escape(text), highlight=False, soft_wrap=True)
     tracking = Tracking(uri, options.experiment.name, settings, keys)
-    display = Display(console, len(plan.steps), options.quiet)
+    display = Display(console, len(plan.steps), options.quiet, told=plan.notes)
     store.observer = Both(display, tracking)
     run_id = tracking.run_id or f"local-{time.time_ns()}"
     store.record_run(run_id, keys.values(), {"experiment": options.experiment.name})
@@ -171,6 +171,10 @@ class Both(Observer):
     def on_corrupt(self, stage: Stage, artifact: Artifact, reason: str) -> None:
         for observer in self._observers:
             observer.on_corrupt(stage, artifact, reason)
+
+    def on_note(self, text: str) -> None:
+        for observer in self._observers:
+            observer.on_note(text)
 
 
 def root_cause(error: BaseException) -> BaseException:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.console import Console
@@ -76,10 +76,18 @@ class Collector:
 class Display(Observer):
     """Numbers the stages of a plan and shows what each one is doing."""
 
-    def __init__(self, console: Console, total: int, quiet: bool = False, seconds_between_lines: float = 15) -> None:
+    def __init__(
+        self,
+        console: Console,
+        total: int,
+        quiet: bool = False,
+        seconds_between_lines: float = 15,
+        told: Iterable[str] = (),
+    ) -> None:
         self._console = console
         self._total = total
         self._quiet = quiet
+        self._told = set(told)
         self._number = 0
         self._between = seconds_between_lines
         self._label = ""
@@ -108,6 +116,12 @@ class Display(Observer):
 
     def on_corrupt(self, stage: Stage, artifact: Artifact, reason: str) -> None:
         self._console.print(f"[yellow]{escape(reason)}; it is made again[/yellow]", highlight=False)
+
+    def on_note(self, text: str) -> None:
+        """The plan's notes were told before the first stage; what the real images add to them is told here."""
+        if text not in self._told:
+            self._told.add(text)
+            self._console.print(f"[yellow]{escape(text)}[/yellow]", highlight=False, soft_wrap=True)
 
     def listen(self, record: Record) -> None:
         """Show a record that a worker has posted."""

@@ -69,11 +69,6 @@ def decode_shrunk(content: bytes, smallest_side: int) -> tuple[Pixels, tuple[int
     return _read(content, shrunk)
 
 
-def upright_size(content: bytes) -> tuple[int, int] | BadImage:
-    """(height, width) of the upright image; reads the header only."""
-    return _read(content, _upright_size)
-
-
 @contextmanager
 def quietly() -> Iterator[None]:
     """Silence Pillow's warnings for many images at once: for each alone it would cost a quarter of its time."""

@@ -15,7 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bownet.words.kmeans import MAX_WORDS, nearest_index
+from bownet.words.grid import MAX_WORDS
+from bownet.words.nearest import nearest_index
 from bownet.words.pca import PCA
 
 # One entry of metadata: safetensors writes several in no fixed order, and equal vocabularies shall be equal files.

@@ -20,18 +20,9 @@ import torch
 from torch import Tensor
 
 from bownet.config import Vocabulary
-from bownet.words.kmeans import (
-    Clusters,
-    Grid,
-    State,
-    Sums,
-    Survey,
-    assign_and_sum,
-    grid_for,
-    kmeans,
-    sample_rows,
-    survey,
-)
+from bownet.words.grid import Grid, Survey, grid_for, survey
+from bownet.words.kmeans import Clusters, State, kmeans, sample_rows
+from bownet.words.nearest import Sums, assign_and_sum
 from bownet.words.pca import PCA, fit_pca
 from pipelines.machine import Machine
 from pipelines.store import Folder

@@ -109,6 +109,9 @@ class Observer:
     def on_corrupt(self, stage: Stage, artifact: Artifact, reason: str) -> None:
         """It had gone bad and was removed; the build follows."""
 
+    def on_note(self, text: str) -> None:
+        """The program found something that people should know."""
+
 
 class Store:
     """Finished artifacts under a root: a local folder or any URI that pyarrow or fsspec can open."""
@@ -164,7 +167,8 @@ class Store:
         return artifact
 
     def note(self, text: str) -> None:
-        """Notes are for the plan; it has told them when a store begins to build."""
+        """Something that people should know of what is, or is not, built."""
+        self.observer.on_note(text)
 
     def record_run(self, run_id: str, keys: Iterable[str], meta: dict[str, Any] | None = None) -> None:
         """Protect artifacts, by key or "stage/key", and all they are made from, from gc.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from bownet.images.decode import BadImage, decode, decode_shrunk, upright_size
+from bownet.images.decode import BadImage, decode, decode_shrunk
 
 A, B, C, D, E, F = ((value, value, value) for value in (10, 20, 30, 40, 50, 60))
 STORED = [[A, B, C], [D, E, F]]
@@ -42,7 +42,7 @@ def test_every_orientation_comes_upright(orientation: int, kind: str) -> None:
     content = saved(Image.fromarray(np.array(STORED, np.uint8)), kind, exif=turned(orientation), **options)
     expected = np.array(UPRIGHT[orientation])
     np.testing.assert_array_equal(decode(content), expected)
-    assert upright_size(content) == expected.shape[:2]
+    assert decode_shrunk(content, 1)[1] == expected.shape[:2]
 
 
 def test_damaged_exif_leaves_the_image_as_it_is() -> None:
@@ -77,11 +77,9 @@ def test_shrunk_is_upright_and_only_for_jpeg() -> None:
     assert np.abs(grey.astype(int) - 77).max() <= 1
 
 
-def test_shrunk_and_size_explain_what_is_bad() -> None:
+def test_shrunk_explains_what_is_bad() -> None:
     for content in (b"", b"hello", gradient(40, 30)[:200]):
         assert isinstance(decode_shrunk(content, 10), BadImage)
-    assert isinstance(upright_size(b""), BadImage)
-    assert isinstance(upright_size(b"hello"), BadImage)
 
 
 def test_pillow_is_left_as_it_was() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from rich.console import Console
 
+from pipelines.program import Both
 from pipelines.progress import Board, Display, describe
-from pipelines.store import Artifact, Stage, Workspace
+from pipelines.store import Artifact, Stage, Store, Workspace
 
 
 @dataclass(frozen=True)
@@ -83,3 +84,12 @@ def test_the_board_gives_each_record_once() -> None:
     board.post({"a": 2})
     assert board.take() == [{"a": 1}, {"a": 2}]
     assert board.take() == []
+
+
+def test_a_note_is_told_once_and_not_again_after_the_plan() -> None:
+    """Bad images can take an evaluator away that the plan had promised: that must not pass in silence."""
+    display, text = shown(quiet=True, told=["linear is left out"])
+    store = Store("memory://notes", Both(display))
+    for note in ("linear is left out", "few-shot is left out: [58] images", "few-shot is left out: [58] images"):
+        store.note(note)
+    assert text.getvalue() == "few-shot is left out: [58] images\n"

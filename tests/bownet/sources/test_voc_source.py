@@ -9,7 +9,7 @@ import pytest
 from made_images import SHARED, read_all
 
 from bownet.config import Data
-from bownet.images.decode import BadImage, upright_size
+from bownet.images.decode import BadImage, decode
 from bownet.images.scenes_voc import NAMES, write_vocdevkit
 from bownet.images.sources import open_source
 from bownet.images.sources.voc import CLASSES, parse_annotation
@@ -117,7 +117,7 @@ def test_real_images() -> None:
     assert {s: len(x) for s, x in source.splits.items()} == {"train": 310, "test": 150}
     first = next(source.splits["train"].part(np.array([0])).read())
     assert first.name == "VOC2007/JPEGImages/000005.jpg"
-    assert upright_size(first.content) == (375, 500)
+    assert decode(first.content).shape == (375, 500, 3)
     assert first.annotation["classes"] == {"chair": 1}
     assert [box["difficult"] for box in first.annotation["boxes"]] == [False, False, True, False, True]
     assert first.annotation["boxes"][0]["box"] == [263, 211, 324, 339]
