@@ -35,6 +35,7 @@ class Result:
     other: float
     spread: tuple[float, float]
     """Half of all pairs of neighbouring measurements have a ratio in this range."""
+    unit: str = "s"  # of `ours` and `other`
 
 
 @contextmanager
@@ -138,9 +139,10 @@ def table(results: Sequence[Result]) -> str:
     lines = [f"{'name':{width}}  {'ratio':>7}  {'spread':>13}  {'bar':>5}  met  {'ours':>10}  {'other':>10}"]
     for r in results:
         spread = f"{r.spread[0]:.2f}–{r.spread[1]:.2f}"
+        sides = [f"{1e3 * side:7.2f} ms" if r.unit == "s" else f"{side:.5g}" for side in (r.ours, r.other)]
         lines.append(
-            f"{r.name:{width}}  {r.ratio:7.2f}  {spread:>13}  {r.bar:5.2f}  {'yes' if r.met else 'NO ':3}"
-            f"  {1e3 * r.ours:7.2f} ms  {1e3 * r.other:7.2f} ms"
+            f"{r.name:{width}}  {r.ratio:7.3g}  {spread:>13}  {r.bar:5.3g}  {'yes' if r.met else 'NO ':3}"
+            f"  {sides[0]:>10}  {sides[1]:>10}"
         )
     return "\n".join(lines)
 

@@ -24,9 +24,15 @@ class Board:
 
     def __init__(self) -> None:
         self._records: list[Record] = []
+        self._posted = 0
 
     def post(self, record: Record) -> None:
         self._records.append(record)
+        self._posted += 1
+
+    def posted(self) -> int:
+        """How many records there have been."""
+        return self._posted
 
     def take(self) -> list[Record]:
         records, self._records = self._records, []
@@ -37,6 +43,16 @@ def start_board() -> Any:
     import ray
 
     return ray.remote(num_cpus=0)(Board).remote()
+
+
+def posted(board: Any) -> int:
+    """How many records workers have posted so far; 0 without a board, or when it does not answer."""
+    import ray
+
+    try:
+        return int(ray.get(board.posted.remote(), timeout=10)) if board is not None else 0
+    except ray.exceptions.RayError:
+        return 0
 
 
 class Collector:
@@ -92,11 +108,12 @@ class Display(Observer):
         self._between = seconds_between_lines
         self._label = ""
         self._first: tuple[float, float] | None = None
+        self._shards = 0
         self._last_line = 0.0
         self._status = console.status("", spinner="dots") if console.is_terminal and not quiet else None
 
     def on_start(self, stage: Stage, artifact: Artifact) -> None:
-        self._label, self._first, self._last_line = stage.label, None, time.monotonic()
+        self._label, self._first, self._last_line, self._shards = stage.label, None, time.monotonic(), 0
         self._show(f"{self._place()} {stage.label}")
 
     def on_done(self, stage: Stage, artifact: Artifact, cached: bool, seconds: float) -> None:
@@ -127,6 +144,9 @@ class Display(Observer):
         """Show a record that a worker has posted."""
         if record["label"] != self._label or self._quiet:
             return
+        if record["kind"] == "shard":
+            self._shards += 1
+            record = {**record, "epoch": self._shards}
         finished = record["epoch"] + record.get("done", 0.0)
         self._first = self._first or (time.monotonic(), finished)  # the time before it went into starting up
         seconds, share = time.monotonic() - self._first[0], finished - self._first[1]
@@ -158,6 +178,9 @@ def describe(record: Record, seconds_left: float | None) -> str:
     """One line of a training or clustering record."""
     if record["kind"] == "iteration":
         return f"iteration {record['epoch']}, inertia {record['inertia']:.3f}"
+    if record["kind"] == "shard":
+        left = "" if seconds_left is None else f", about {seconds_left:.0f} s left"
+        return f"shard {record['epoch']}/{record['epochs']}{left}"
     parts = [f"epoch {record['epoch'] + (record['kind'] == 'step')}/{record['epochs']}"]
     parts += [f"{name} {record[name]:.3f}" for name in ("loss", "floor", "accuracy") if name in record]
     parts.append(f"{record['images_per_second']:.0f} images/s")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from bownet.words.grid import Grid, check_size, grid_for, survey
-from bownet.words.nearest import Sums, assign_and_sum
+from bownet.words.nearest import Assigner, Sums
 
 _CHUNK = 4096  # rows at a time
 
@@ -39,16 +39,13 @@ class ArraySource:
 
     def __init__(self, x_ND: Tensor, grid: Grid | None = None) -> None:
         self.x_ND = x_ND
-        self.grid = grid
+        self.assign = Assigner(x_ND, grid)
 
     def __len__(self) -> int:
         return len(self.x_ND)
 
     def sample(self, n: int, seed: int) -> Tensor:
         return self.x_ND[sample_rows(len(self.x_ND), n, seed)]
-
-    def assign(self, centroids_KD: Tensor) -> Sums:
-        return assign_and_sum(self.x_ND, centroids_KD, self.grid)
 
 
 @dataclass(frozen=True)

@@ -14,37 +14,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bownet.words.grid import NAMED, Grid, not_finite
+from bownet.words.pruning import Sketch, is_worth_trying
 
-_CHUNK = 1024  # rows per product: the distances of a chunk stay in the processor's cache
+_CHUNK, _CHUNK_BYTES = 1024, 8 << 20  # rows per product, and of their scores: they stay in the processor's cache
 _GPU_CHUNK = 16384
 
 
 @torch.no_grad()
-def nearest_index(x_ND: Tensor, centroids_KD: Tensor) -> Tensor:
+def nearest_index(x_ND: Tensor, centroids_KD: Tensor, guess_N: Tensor | None = None) -> Tensor:
     """Equation 1 for rows: index of the nearest centroid, the lower one of two that are equally near.
 
-    The product is in single precision; the rows that its rounding error could decide are done again in double.
+    Products are in single precision; the rows that its rounding error could decide are done again in double. `guess_N`
+    is a centroid for each row: one that is near saves work. It changes no result.
     """
     (n, d), device = x_ND.shape, x_ND.device
     if d != centroids_KD.shape[1]:
         raise ValueError(f"feature vectors have {d} channels, the centroids {centroids_KD.shape[1]}")
-    half_norms_K = centroids_KD.double().square().sum(1) / 2
-    bias_K = half_norms_K.to(centroids_KD.dtype)
-    transposed = centroids_KD.T.contiguous()
-    chunk = min(_CHUNK if device.type == "cpu" else _GPU_CHUNK, max(n, 1))
-    score = torch.empty(chunk, len(centroids_KD), dtype=centroids_KD.dtype, device=device)
+    dtype, finder = centroids_KD.dtype, _Finder(centroids_KD, n, guess_N is not None)
     index_N = torch.empty(n, dtype=torch.int64, device=device)
-    best_N, second_N, norm_N = torch.empty(3, n, dtype=centroids_KD.dtype, device=device).unbind()
-    for start in range(0, n, chunk):
-        rows = slice(start, start + chunk)
-        x = x_ND[rows].to(centroids_KD.dtype)
-        score_NK = torch.mm(x, transposed, out=score[: len(x)]).sub_(bias_K)
-        # numpy's argmax is vectorised, torch's is not: 2% of the time of the product against 20%.
-        index = torch.from_numpy(score_NK.numpy().argmax(1)) if device.type == "cpu" else score_NK.argmax(1)
-        best_N[rows] = score_NK.gather(1, index[:, None])[:, 0]
-        score_NK.scatter_(1, index[:, None], -torch.inf)
-        index_N[rows] = index
-        second_N[rows] = score_NK.amax(1)
+    best_N, second_N, norm_N = torch.empty(3, n, dtype=dtype, device=device).unbind()
+    for start in range(0, n, finder.chunk):
+        rows = slice(start, start + finder.chunk)
+        x = x_ND[rows].to(dtype)
+        index_N[rows], best_N[rows], second_N[rows] = finder(x, None if guess_N is None else guess_N[rows])
         norm_N[rows] = torch.linalg.vector_norm(x, dim=1)
     if not torch.isfinite(norm_N).all():
         bad = (~torch.isfinite(norm_N)).nonzero()[:, 0].tolist()
@@ -52,16 +44,51 @@ def nearest_index(x_ND: Tensor, centroids_KD: Tensor) -> Tensor:
     # The classical bound on the error of a sum of d products in any order, for each of the two scores x·c - |c|²/2.
     # Centroids longer than |x| and the least distance together are out of question: a tenth is ample for d < 20000.
     reach_N = 1.1 * (norm_N + (norm_N.square() - 2 * best_N).clamp_(min=0).sqrt_())
-    reach_N.clamp_(max=float((2 * half_norms_K.max()) ** 0.5))
-    error_N = 2 * (d + 8) * _roundoff(centroids_KD.dtype) * reach_N * (norm_N + reach_N / 2)
+    reach_N.clamp_(max=float((2 * finder.half_norms_K.max()) ** 0.5))
+    error_N = 2 * (d + 8) * _roundoff(dtype) * reach_N * (norm_N + reach_N / 2)
     doubtful = (best_N - second_N <= error_N).nonzero()[:, 0]
     exact_KD = centroids_KD.double()
     number_K = torch.arange(len(centroids_KD), device=device)
-    for rows in doubtful.split(max(chunk // 8, 1)):  # double precision takes more room
-        exact_NK = torch.addmm(half_norms_K, x_ND[rows].double(), exact_KD.T, alpha=-1)
+    for rows in doubtful.split(max(finder.chunk // 8, 1)):  # double precision takes more room
+        exact_NK = torch.addmm(finder.half_norms_K, x_ND[rows].double(), exact_KD.T, alpha=-1)
         ties_NK = exact_NK == exact_NK.amin(1, keepdim=True)
         index_N[rows] = torch.where(ties_NK, number_K, len(number_K)).amin(1)
     return index_N
+
+
+class _Finder:
+    """The two best scores x·c - |c|²/2 of each row of a chunk: of the pairs that pruning leaves, or of all."""
+
+    def __init__(self, centroids_KD: Tensor, rows: int, with_guess: bool) -> None:
+        k, device = len(centroids_KD), centroids_KD.device
+        most = _GPU_CHUNK if device.type == "cuda" else min(_CHUNK, max(_CHUNK_BYTES // (4 * k), 64))
+        self.chunk = min(most, max(rows, 1))
+        self.half_norms_K = centroids_KD.double().square().sum(1) / 2
+        self._bias_K = self.half_norms_K.to(centroids_KD.dtype)
+        self._transposed = centroids_KD.T.contiguous()
+        self._score = torch.empty(self.chunk, k, dtype=centroids_KD.dtype, device=device)
+        self._sketch: Sketch | None = None
+        if is_worth_trying(centroids_KD):
+            self._sketch = Sketch(centroids_KD, with_guess, _roundoff(centroids_KD.dtype), self._score)
+        self._wait, self._waiting = 1, 0  # chunks without pruning after one where it left too much
+
+    def __call__(self, x_ND: Tensor, guess_N: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        pairs = None
+        if self._waiting:
+            self._waiting -= 1
+        elif self._sketch:
+            pairs = self._sketch.pairs(x_ND, guess_N)
+            if pairs is None:
+                self._waiting, self._wait = self._wait, self._wait * 2
+        return pairs.best_two() if pairs else self._of_all(x_ND)
+
+    def _of_all(self, x_ND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        score_NK = torch.mm(x_ND, self._transposed, out=self._score[: len(x_ND)]).sub_(self._bias_K)
+        # numpy's argmax is vectorised, torch's is not: 2% of the time of the product against 20%.
+        index = torch.from_numpy(score_NK.numpy().argmax(1)) if x_ND.device.type == "cpu" else score_NK.argmax(1)
+        best = score_NK.gather(1, index[:, None])[:, 0]
+        score_NK.scatter_(1, index[:, None], -torch.inf)
+        return index, best, score_NK.amax(1)
 
 
 def _roundoff(dtype: torch.dtype) -> float:
@@ -80,6 +107,9 @@ class Sums:
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(self.counts_K + other.counts_K, self.sums_KD + other.sums_KD, self.squares_K + other.squares_K)
+
+    def __sub__(self, other: Sums) -> Sums:
+        return Sums(self.counts_K - other.counts_K, self.sums_KD - other.sums_KD, self.squares_K - other.squares_K)
 
     def flat(self) -> Tensor:
         """All in one float64 tensor, for one all-reduce; exact, as counts are far below 2^53."""
@@ -112,20 +142,56 @@ class Sums:
         return np.maximum(squares - (c_KD * (2 * sums - counts[:, None] * c_KD)).sum(1), 0)
 
 
-@torch.no_grad()
-def assign_and_sum(x_ND: Tensor, centroids_KD: Tensor, grid: Grid | None = None) -> Sums:
-    """One pass: assign every vector, add it to its centroid's sum in double precision."""
-    index_N = nearest_index(x_ND, centroids_KD)
-    (k, d), device = centroids_KD.shape, x_ND.device
-    sums = torch.zeros(k, d, dtype=torch.float64, device=device)
-    squares = torch.zeros(k, dtype=torch.float64, device=device)
-    double = torch.empty(min(_CHUNK, max(len(x_ND), 1)), d, dtype=torch.float64, device=device)
-    for start in range(0, len(x_ND), _CHUNK):
-        index = index_N[start : start + _CHUNK]
-        x = double[: len(index)].copy_(x_ND[start : start + _CHUNK])  # a buffer that stays in the cache
-        sums.index_add_(0, index, x)
-        square = torch.linalg.vecdot(x, x)
-        if grid:
-            square = square.div_(grid.square_step).round_().mul_(grid.square_step)
-        squares.index_add_(0, index, square)
-    return Sums(torch.bincount(index_N, minlength=k), sums, squares)
+class Assigner:
+    """Assigns the same vectors to ever new centroids. What it remembers of the last time saves work, no more.
+
+    With a grid, on which the vectors must lie, sums are exact: vectors that have stayed need not be added again.
+    """
+
+    def __init__(self, x_ND: Tensor, grid: Grid | None = None) -> None:
+        self.x_ND = x_ND
+        self._grid = grid
+        self._last: tuple[Tensor, Tensor, Sums] | None = None  # centroids, index_N and their sums
+
+    @torch.no_grad()
+    def __call__(self, centroids_KD: Tensor) -> Sums:
+        k, sums = len(centroids_KD), None
+        if self._last and self._are_near(centroids_KD):
+            _, before_N, before = self._last
+            index_N = nearest_index(self.x_ND, centroids_KD, before_N)
+            moved = (index_N != before_N).nonzero()[:, 0]
+            if self._grid and 2 * len(moved) < len(index_N):
+                sums = before - self._add_up(before_N, k, moved) + self._add_up(index_N, k, moved)
+        else:
+            index_N = nearest_index(self.x_ND, centroids_KD)
+        sums = sums or self._add_up(index_N, k)
+        self._last = centroids_KD, index_N, sums
+        return sums
+
+    def _are_near(self, centroids_KD: Tensor) -> bool:
+        """Whether they are the last ones, moved a little, and not those of another start."""
+        assert self._last
+        last_KD, index_N, sums = self._last
+        if last_KD.shape != centroids_KD.shape:
+            return False
+        return float((centroids_KD - last_KD).square().sum(1).mean()) * len(index_N) <= 2 * sums.inertia(last_KD)
+
+    def _add_up(self, index_N: Tensor, k: int, only: Tensor | None = None) -> Sums:
+        """Count and sum the vectors of each centroid, all or only some of them, in double precision."""
+        d, device = self.x_ND.shape[1], self.x_ND.device
+        count = len(index_N) if only is None else len(only)
+        counts = torch.zeros(k, dtype=torch.int64, device=device)
+        sums = torch.zeros(k, d, dtype=torch.float64, device=device)
+        squares = torch.zeros(k, dtype=torch.float64, device=device)
+        buffer = torch.empty(min(_CHUNK, max(count, 1)), d, dtype=torch.float64, device=device)  # stays in the cache
+        for start in range(0, count, _CHUNK):
+            rows = slice(start, start + _CHUNK) if only is None else only[start : start + _CHUNK]
+            index = index_N[rows]
+            x = buffer[: len(index)].copy_(self.x_ND[rows])
+            sums.index_add_(0, index, x)
+            square = torch.linalg.vecdot(x, x)
+            if self._grid:
+                square = square.div_(self._grid.square_step).round_().mul_(self._grid.square_step)
+            squares.index_add_(0, index, square)
+            counts += torch.bincount(index, minlength=k)
+        return Sums(counts, sums, squares)

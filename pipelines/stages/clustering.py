@@ -22,14 +22,14 @@ from torch import Tensor
 from bownet.config import Vocabulary
 from bownet.words.grid import Grid, Survey, grid_for, survey
 from bownet.words.kmeans import Clusters, State, kmeans, sample_rows
-from bownet.words.nearest import Sums, assign_and_sum
+from bownet.words.nearest import Assigner, Sums
 from bownet.words.pca import PCA, fit_pca
 from pipelines.machine import Machine
+from pipelines.stages import watch
 from pipelines.store import Folder
 
 CHECKPOINT = "kmeans.pt"
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
-STALL_SECONDS = 1800.0  # without an answer of any worker something is lost for good
 SMALL_BYTES = 64 << 20  # so many more are worth another worker
 PCA_SAMPLE = 65_536  # vectors
 
@@ -46,15 +46,23 @@ class Vectors:
     def __len__(self) -> int:
         return sum(self.lengths)
 
-    def read(self, rows: Tensor | None = None) -> Tensor:
-        """All vectors, or those of some row numbers, in rising order."""
-        chosen = np.arange(len(self)) if rows is None else rows.numpy()
-        out, done, first = np.empty((len(chosen), self.channels), np.float32), 0, 0
+    def read(self, pca: PCA | None = None) -> Tensor:
+        """All vectors, or their principal components, of which a file at a time is made."""
+        out, done = torch.empty(len(self), pca.components if pca else self.channels), 0
+        for name, length in zip(self.names, self.lengths, strict=True):
+            part = torch.from_numpy(np.array(self.folder.read_npy(name)))
+            out[done : done + length] = pca.transform(part) if pca else part
+            done += length
+        return out
+
+    def read_rows(self, rows: Tensor) -> Tensor:
+        """Vectors of some numbers, in rising order."""
+        chosen, done, first = rows.numpy(), 0, 0
+        out = np.empty((len(chosen), self.channels), np.float32)
         for name, length in zip(self.names, self.lengths, strict=True):
             stop = done + int(np.searchsorted(chosen[done:], first + length))
             if stop > done:
-                file = self.folder.read_npy(name)
-                out[done:stop] = file if stop - done == length else file[chosen[done:stop] - first]
+                out[done:stop] = self.folder.read_npy(name)[chosen[done:stop] - first]
             done, first = stop, first + length
         return torch.from_numpy(out)
 
@@ -76,30 +84,25 @@ class Worker:
 
     def __init__(self, share: Vectors, first: int, pca: PCA | None, threads: int, gpu: bool) -> None:
         torch.set_num_threads(threads)
-        x_ND = share.read()
-        if pca:
-            x_ND = torch.cat([pca.transform(x) for x in x_ND.split(16384)])
-        self._x_ND = x_ND.to("cuda" if gpu else "cpu")
+        self._x_ND = share.read(pca).to("cuda" if gpu else "cpu")
         self._first = first
-        self._grid: Grid | None = None
+        self._assigner: Assigner | None = None
 
     def survey(self, k: int) -> Survey:
         return survey(self._x_ND, k, self._first)
 
     def sample(self, rows: Tensor, grid: Grid) -> Tensor:
-        return self._on(grid)[rows - self._first].cpu()
+        return self._on(grid).x_ND[rows - self._first].cpu()
 
     def assign(self, centroids_KD: np.ndarray, grid: Grid) -> np.ndarray:
-        x_ND = self._on(grid)
-        sums = assign_and_sum(x_ND, torch.from_numpy(np.array(centroids_KD)).to(x_ND.device), grid)
-        return sums.flat().cpu().numpy()
+        assign = self._on(grid)
+        return assign(torch.from_numpy(np.array(centroids_KD)).to(self._x_ND.device)).flat().cpu().numpy()
 
-    def _on(self, grid: Grid) -> Tensor:
+    def _on(self, grid: Grid) -> Assigner:
         """The vectors on the grid; it comes with every call, for a worker that was started again has forgotten it."""
-        if self._grid != grid:
-            grid.snap_(self._x_ND)
-            self._grid = grid
-        return self._x_ND
+        if self._assigner is None:
+            self._assigner = Assigner(grid.snap_(self._x_ND), grid)
+        return self._assigner
 
 
 class RaySource:
@@ -146,12 +149,9 @@ class RaySource:
 
     def _all(self, refs: list[Any]) -> list[Any]:
         try:
-            return list(self._ray.get(refs, timeout=STALL_SECONDS))
+            return list(self._ray.get(refs, timeout=watch.STALL_SECONDS))
         except self._ray.exceptions.GetTimeoutError:
-            raise RuntimeError(
-                f"k-means: a worker has not answered for {STALL_SECONDS:.0f} s, it or its node is lost and cannot be "
-                "replaced; the same command continues from the last saved iteration"
-            ) from None
+            raise watch.stalled("k-means") from None
 
 
 def cluster_vectors(
@@ -209,7 +209,7 @@ def learn_pca(vectors: Vectors, config: Vocabulary, seed: int) -> PCA | None:
     def fit() -> PCA:
         torch.set_num_threads(1)
         rows = sample_rows(len(vectors), min(len(vectors), PCA_SAMPLE), seed)
-        return fit_pca(vectors.read(rows), components, config.whiten)
+        return fit_pca(vectors.read_rows(rows), components, config.whiten)
 
     pca: PCA = ray.get(ray.remote(num_cpus=1)(fit).remote())
     return pca

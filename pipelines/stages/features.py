@@ -32,9 +32,8 @@ class Features(ModelStage):
 
     def build(self, work: Workspace) -> dict[str, Any]:
         shards = [row for row in self.images.info["shards"] if row["split"] in SPLITS]
-        done = for_each_shard(
-            shards, partial(_extract, images=self.images, net=self.net, work=work), work.machine, gpu=True
-        )
+        extract = partial(_extract, images=self.images, net=self.net, work=work)
+        done = for_each_shard(shards, extract, work.machine, self.label, gpu=True)
         for split in {row["split"]: None for row in shards}:
             of_split = [r["name"] for r, s in zip(done, shards, strict=True) if s["split"] == split]
             work.write_npy(f"{split}.npy", np.concatenate([work.scratch.read_npy(name) for name in of_split]))

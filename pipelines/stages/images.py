@@ -74,7 +74,7 @@ class Images(Stage):
             for split, listing in source.splits.items()
             for start in range(0, len(listing), self.data.shard_size)
         ]
-        done = for_each_shard(rows, partial(_make_shard, data=self.data, work=work), work.machine)
+        done = for_each_shard(rows, partial(_make_shard, data=self.data, work=work), work.machine, self.label)
         for split, listing in source.splits.items():
             bad = [image for row in done if row["split"] == split for image in row["bad"]]
             refuse_if_too_many(bad, split, len(listing), self.data)

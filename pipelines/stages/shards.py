@@ -16,6 +16,8 @@ import torch
 from bownet.nets.checkpoint import load_backbone
 from bownet.nets.taps import Backbone, freeze
 from pipelines.machine import Machine
+from pipelines.progress import posted
+from pipelines.stages.watch import run_watched
 from pipelines.store import Artifact
 
 Row = dict[str, Any]
@@ -23,9 +25,12 @@ Unwritten = Callable[[], Row]  # writes a shard to the disk while the next one i
 
 
 def for_each_shard(
-    rows: list[Row], work: Callable[[Row], Row | Unwritten], machine: Machine, gpu: bool = False
+    rows: list[Row], work: Callable[[Row], Row | Unwritten], machine: Machine, label: str = "", gpu: bool = False
 ) -> list[Row]:
-    """Run `work` on every row, in parallel over the cluster; the results come back in the order of `rows`."""
+    """Run `work` on every row, in parallel over the cluster; the results come back in the order of `rows`.
+
+    `label` is the stage's, under which people see how far it is.
+    """
     import ray
 
     if not rows:
@@ -40,14 +45,25 @@ def for_each_shard(
                 if made and isinstance(made[-1], Future):
                     made[-1] = made[-1].result()  # one shard at most waits for the disk
                 made.append(writer.submit(result) if callable(result) else result)
+                if machine.board is not None:
+                    machine.board.post.remote({"kind": "shard", "label": label, "key": "", "epochs": len(rows)})
             done = [m.result() if isinstance(m, Future) else m for m in made]
         return {"number": batch["number"], "made": [packed(row) for row in done]}
 
     gpus = 1 if gpu and machine.gpu else None
     items = [{"number": i, "row": packed(row)} for i, row in enumerate(rows)]
-    dataset = ray.data.from_items(items, override_num_blocks=tasks_for(len(items), machine.cpus))
-    finished = dataset.map_batches(some, batch_size=None, num_cpus=1, num_gpus=gpus).iter_rows()
-    done = {item["number"]: unpacked(item["made"]) for item in finished}
+    tasks = tasks_for(len(items), machine.workers if gpus else machine.cpus)
+    dataset = ray.data.from_items(items, override_num_blocks=tasks)
+    # With GPUs Ray Data wants a batch size, and joins tasks that have fewer rows: this is the least that one has.
+    size = len(items) // tasks if gpus else None
+    finished = dataset.map_batches(some, batch_size=size, num_cpus=1, num_gpus=gpus).iter_rows()
+    done: dict[int, Row] = {}
+
+    def collect() -> None:
+        for item in finished:
+            done[item["number"]] = unpacked(item["made"])
+
+    run_watched(collect, lambda: (len(done), posted(machine.board)), label or "a pass over shards")
     return [done[i] for i in range(len(rows))]
 
 

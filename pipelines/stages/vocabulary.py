@@ -96,7 +96,7 @@ class BuildVocabulary(ModelStage):
             seed=self.seed,
             work=work,
         )
-        sampled = for_each_shard(shards, extract, work.machine, gpu=True)
+        sampled = for_each_shard(shards, extract, work.machine, self.label, gpu=True)
         vectors = Vectors(
             work.scratch,
             tuple(row["name"] for row in sampled),

@@ -45,7 +45,11 @@ class Quantize(ModelStage):
 
         vocabulary_of(self.vocabulary).require_teacher(self.teacher.key, self.vocabulary.info["tap"])
         done = for_each_shard(
-            shards_of(self.images, "train"), partial(_quantize_shard, stage=self, work=work), work.machine, gpu=True
+            shards_of(self.images, "train"),
+            partial(_quantize_shard, stage=self, work=work),
+            work.machine,
+            self.label,
+            gpu=True,
         )
         found = health(
             reduce(add, [row["stats"] for row in done]),

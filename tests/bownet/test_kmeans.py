@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 
 from bownet.words.grid import Grid, grid_for, survey
 from bownet.words.kmeans import ArraySource, Clusters, State, cluster, kmeans, plus_plus, sample_rows, split_empty
-from bownet.words.nearest import Sums, assign_and_sum, nearest_index
+from bownet.words.nearest import Assigner, Sums, nearest_index
 
 
 def blobs(n: int, d: int, centres: int, seed: int = 0, spread: float = 1.0) -> Tensor:
@@ -69,7 +69,7 @@ def test_nearest_over_several_chunks() -> None:
 def test_sums_by_hand() -> None:
     x = torch.tensor([[0.0, 0.0], [1.0, 0.0], [10.0, 10.0], [10.0, 12.0]])
     centroids = torch.tensor([[0.0, 0.0], [10.0, 10.0], [99.0, 99.0]])
-    sums = assign_and_sum(x, centroids)
+    sums = Assigner(x)(centroids)
     assert sums.counts_K.tolist() == [2, 2, 0]
     assert sums.sums_KD.tolist() == [[1.0, 0.0], [20.0, 22.0], [0.0, 0.0]]
     assert sums.sums_KD.dtype == torch.float64
@@ -401,13 +401,13 @@ def test_sums_on_the_grid_are_exact() -> None:
     grid = grid_for(survey(x, 2), 2)
     x = grid.snap(x)
     assert torch.equal((x / grid.step).round() * grid.step, x)
-    forward, backward = (assign_and_sum(v, torch.zeros(1, 64), grid) for v in (x, x.flip(0)))
+    forward, backward = (Assigner(v, grid)(torch.zeros(1, 64)) for v in (x, x.flip(0)))
     integers = (x.double() / grid.step).long()
     assert torch.equal((forward.sums_KD[0] / grid.step).long(), integers.sum(0))
     assert torch.equal(forward.sums_KD, backward.sums_KD)
     assert torch.equal(forward.squares_K, backward.squares_K)
     exact = sum(int(v) ** 2 for v in integers[:2000].flatten().tolist()) * grid.step**2
-    assert float(assign_and_sum(x[:2000], torch.zeros(1, 64), grid).squares_K) == pytest.approx(exact, rel=1e-9)
+    assert float(Assigner(x[:2000], grid)(torch.zeros(1, 64)).squares_K) == pytest.approx(exact, rel=1e-9)
 
 
 def test_restarts_keep_the_best() -> None:

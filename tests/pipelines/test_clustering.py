@@ -14,7 +14,7 @@ from bownet.config import Vocabulary
 from bownet.words.kmeans import cluster
 from bownet.words.pca import fit_pca
 from pipelines.machine import Machine
-from pipelines.stages import clustering
+from pipelines.stages import clustering, watch
 from pipelines.stages.clustering import CHECKPOINT, RaySource, Vectors, cluster_vectors
 from pipelines.store import Folder
 
@@ -50,7 +50,7 @@ def silent(i: int, inertia: float) -> None:
 def test_files_are_read_whole_or_by_rows(vectors: Vectors, x_ND: torch.Tensor) -> None:
     assert torch.equal(vectors.read(), x_ND)
     rows = torch.tensor([0, 299, 300, 1000, 1001, 3999])
-    assert torch.equal(vectors.read(rows), x_ND[rows])
+    assert torch.equal(vectors.read_rows(rows), x_ND[rows])
     for count in (1, 2, 4, 7, 20):
         shares = vectors.shares(count)
         assert torch.equal(torch.cat([share.read() for _, share in shares]), x_ND)
@@ -131,8 +131,8 @@ def test_a_killed_worker_is_replaced_and_nothing_changes(
 def test_a_stall_ends_with_a_word(
     vectors: Vectors, machine: Machine, many_workers: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(clustering, "STALL_SECONDS", 0.01)  # less than a worker needs to start
-    with pytest.raises(RuntimeError, match=r"has not answered for .* s, .*; the same command continues"):
+    monkeypatch.setattr(watch, "STALL_SECONDS", 0.01)  # less than a worker needs to start
+    with pytest.raises(RuntimeError, match=r"k-means: no sign of life for .* the same command continues"):
         cluster_vectors(vectors, CONFIG, 5, machine, Folder(str(tmp_path)), silent)
 
 

@@ -1,0 +1,40 @@
+"""Waiting for a cluster, but not for ever: what shows no sign of life for an hour ends with a message."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+STALL_SECONDS = 3600.0  # ample for one shard, or one iteration of k-means
+SECONDS_BETWEEN_LOOKS = 5.0
+
+
+def run_watched(work: Callable[[], None], sign_of_life: Callable[[], object], what: str) -> None:
+    """Run `work` in a thread; raise what it raises, and RuntimeError when `sign_of_life` has long been the same."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)  # one that is stuck must not keep the program from ending
+    thread.start()
+    last, since = sign_of_life(), time.monotonic()
+    while thread.is_alive():
+        thread.join(min(SECONDS_BETWEEN_LOOKS, STALL_SECONDS / 10))
+        if (now := sign_of_life()) != last:
+            last, since = now, time.monotonic()
+        if thread.is_alive() and time.monotonic() - since > STALL_SECONDS:
+            raise stalled(what)
+    if raised:
+        raise raised[0]
+
+
+def stalled(what: str) -> RuntimeError:
+    return RuntimeError(
+        f"{what}: no sign of life for {STALL_SECONDS:.0f} s. A node is lost and not replaced, or the cluster lacks "
+        "what the work asks for (ray status tells). What is finished is kept: the same command continues from there"
+    )

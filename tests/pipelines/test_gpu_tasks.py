@@ -1,0 +1,31 @@
+"""Scheduling on GPUs, on a cluster that only says it has them: what Ray Data does with such tasks can be seen here."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from pipelines.machine import Machine
+from pipelines.stages.shards import Row, for_each_shard
+
+
+@pytest.fixture
+def two_gpus() -> Iterator[Machine]:
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "num_gpus": 2, "include_dashboard": False})
+    ray.init(address=cluster.address, log_to_driver=False)
+    yield Machine(workers=2, cpus_per_worker=2, gpu=True, cpus=4)
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def test_both_gpus_work_and_the_order_is_kept(two_gpus: Machine) -> None:
+    def where(row: Row) -> Row:  # in here, so that workers need not import this file
+        return {"n": row["n"], "gpu": os.environ["CUDA_VISIBLE_DEVICES"], "pid": os.getpid()}
+
+    done = for_each_shard([{"n": n} for n in range(7)], where, two_gpus, gpu=True)
+    assert [row["n"] for row in done] == list(range(7))
+    assert {row["gpu"] for row in done} == {"0", "1"}
+    assert len({row["pid"] for row in done}) == 2
