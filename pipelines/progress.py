@@ -108,12 +108,12 @@ class Display(Observer):
         self._between = seconds_between_lines
         self._label = ""
         self._first: tuple[float, float] | None = None
-        self._shards = 0
+        self._shards: set[int] = set()  # a task that died with its worker tells of its shards again
         self._last_line = 0.0
         self._status = console.status("", spinner="dots") if console.is_terminal and not quiet else None
 
     def on_start(self, stage: Stage, artifact: Artifact) -> None:
-        self._label, self._first, self._last_line, self._shards = stage.label, None, time.monotonic(), 0
+        self._label, self._first, self._last_line, self._shards = stage.label, None, time.monotonic(), set()
         self._show(f"{self._place()} {stage.label}")
 
     def on_done(self, stage: Stage, artifact: Artifact, cached: bool, seconds: float) -> None:
@@ -145,8 +145,8 @@ class Display(Observer):
         if record["label"] != self._label or self._quiet:
             return
         if record["kind"] == "shard":
-            self._shards += 1
-            record = {**record, "epoch": self._shards}
+            self._shards.add(record["number"])
+            record = {**record, "epoch": len(self._shards)}
         finished = record["epoch"] + record.get("done", 0.0)
         self._first = self._first or (time.monotonic(), finished)  # the time before it went into starting up
         seconds, share = time.monotonic() - self._first[0], finished - self._first[1]

@@ -91,7 +91,8 @@ class Sketch:
         if guess_N is None:
             guess_N = torch.from_numpy(score_NK.argmax(1))
         # The scores of the bounds are those of x - mean and c - mean: x·mean - |mean|²/2 apart from those of x and c.
-        reached = torch.linalg.vecdot(x_ND, self._centroids_KD[guess_N]) - self._half_K[guess_N]
+        guessed_ND = self._centroids_KD.index_select(0, guess_N)  # four times as fast as an index
+        reached = torch.linalg.vecdot(x_ND, guessed_ND) - self._half_K.index_select(0, guess_N)
         reached -= to_mean_N - self._mean_square / 2
         reached -= self._widen * self._roundoff * size_N * (size_N + self._reach + self._mean_length)
         remain_NK = np.greater_equal(score_NK, reached.numpy()[:, None], out=self._remain[:n])
@@ -113,7 +114,7 @@ class Sketch:
             size = (len(x_ND), len(self._centroids_KD))
             pattern = torch.sparse_csr_tensor(ends, columns_P, nothing, size=size, check_invariants=False)
             products = torch.sparse.sampled_addmm(pattern, x_ND, self._centroids_KD.T, beta=0.0)
-        return products.values() - self._half_K[columns_P]
+        return products.values() - self._half_K.index_select(0, columns_P)
 
 
 def _basis(centred_KD: Tensor, size: int) -> Tensor:

@@ -47,11 +47,13 @@ class Vectors:
         return sum(self.lengths)
 
     def read(self, pca: PCA | None = None) -> Tensor:
-        """All vectors, or their principal components, of which a file at a time is made."""
+        """All vectors, or their principal components. Holds little besides."""
         out, done = torch.empty(len(self), pca.components if pca else self.channels), 0
         for name, length in zip(self.names, self.lengths, strict=True):
-            part = torch.from_numpy(np.array(self.folder.read_npy(name)))
-            out[done : done + length] = pca.transform(part) if pca else part
+            file = self.folder.read_npy(name)
+            for start in range(0, length, 4096):  # in the file, so that the bits do not depend on the shares
+                part = torch.from_numpy(np.array(file[start : start + 4096]))
+                out[done + start : done + start + len(part)] = pca.transform(part) if pca else part
             done += length
         return out
 

@@ -40,13 +40,14 @@ def for_each_shard(
         torch.set_num_threads(1)
         made: list[Any] = []
         with ThreadPoolExecutor(1) as writer:
-            for row in batch["row"]:
+            for number, row in zip(batch["number"].tolist(), batch["row"], strict=True):
                 result = work(unpacked(row))
                 if made and isinstance(made[-1], Future):
                     made[-1] = made[-1].result()  # one shard at most waits for the disk
                 made.append(writer.submit(result) if callable(result) else result)
                 if machine.board is not None:
-                    machine.board.post.remote({"kind": "shard", "label": label, "key": "", "epochs": len(rows)})
+                    record = {"kind": "shard", "label": label, "key": "", "number": number, "epochs": len(rows)}
+                    machine.board.post.remote(record)
             done = [m.result() if isinstance(m, Future) else m for m in made]
         return {"number": batch["number"], "made": [packed(row) for row in done]}
 
