@@ -73,7 +73,7 @@ def kmeans(small: bool, machine: Machine) -> list[Result]:
     import faiss
     from sklearn.cluster import KMeans
 
-    images, k, iterations, repeats = (200, 64, 2, 2) if small else (20_000, 2048, 10, 3)
+    images, k, iterations, repeats = (200, 64, 2, 2) if small else (20_000, 2048, 20, 2)
     cores = os.cpu_count() or 1
     faiss.omp_set_num_threads(cores)
     with tempfile.TemporaryDirectory() as path:

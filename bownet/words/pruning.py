@@ -68,7 +68,7 @@ class Sketch:
         self._reach = float(square_K.max().sqrt())
         self._roundoff = (d + 8) * roundoff
         self._widen = short**0.5 + 4
-        self._remain = np.empty(room_NK.shape, np.bool_)
+        self._remain = np.zeros((len(room_NK), -(-room_NK.shape[1] // 8) * 8), np.bool_)
         self._short_NS = torch.ones(len(room_NK), short + 2)
 
     def pairs(self, x_ND: Tensor, guess_N: Tensor | None) -> Pairs | None:
@@ -95,13 +95,14 @@ class Sketch:
         reached = torch.linalg.vecdot(x_ND, guessed_ND) - self._half_K.index_select(0, guess_N)
         reached -= to_mean_N - self._mean_square / 2
         reached -= self._widen * self._roundoff * size_N * (size_N + self._reach + self._mean_length)
-        remain_NK = np.greater_equal(score_NK, reached.numpy()[:, None], out=self._remain[:n])
-        remain_NK[np.arange(n), guess_N.numpy()] = True  # for one, where the vector is not finite
-        if np.count_nonzero(remain_NK) > WORTH * n * k:
+        remain = self._remain[:n]
+        np.greater_equal(score_NK, reached.numpy()[:, None], out=remain[:, :k])
+        remain[np.arange(n), guess_N.numpy()] = True  # for one, where the vector is not finite
+        places_P = _places(remain)
+        if len(places_P) > WORTH * n * k:
             return None
-        places_P = np.flatnonzero(remain_NK)
-        rows_P = places_P // k
-        columns_P = places_P - rows_P * k
+        rows_P = places_P // remain.shape[1]
+        columns_P = places_P - rows_P * remain.shape[1]
         counts_N = np.bincount(rows_P, minlength=n)
         scores = self._scores_of(x_ND, counts_N, torch.from_numpy(columns_P))
         return Pairs(counts_N, columns_P, scores.numpy())
@@ -117,9 +118,18 @@ class Sketch:
         return products.values() - self._half_K.index_select(0, columns_P)
 
 
+def _places(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """np.flatnonzero for a few flags among many, by eights: twice as fast."""
+    eights = flags.reshape(-1).view(np.uint64)
+    filled = np.flatnonzero(eights != 0)
+    within = np.flatnonzero(eights[filled].view(np.bool_))
+    places: NDArray[np.int64] = filled[within >> 3] * 8 + (within & 7)
+    return places
+
+
 def _basis(centred_KD: Tensor, size: int) -> Tensor:
     """Orthonormal, and close to the directions of largest variance; exactly those is not needed."""
     basis_DS = torch.linalg.qr(centred_KD[:size].T)[0]
-    for _ in range(3):
+    for _ in range(2):
         basis_DS = torch.linalg.qr(centred_KD.T @ (centred_KD @ basis_DS))[0]
     return basis_DS

@@ -19,7 +19,7 @@ def runs_and_writes_json(program: str, section: str, file: Path) -> None:
     written = json.loads(file.read_text())
     assert written.keys() == {"results", "machine", "commit"}
     for result in written["results"]:
-        assert result.keys() == {"name", "ratio", "bar", "met", "ours", "other", "spread"}
+        assert result.keys() == {"name", "ratio", "bar", "met", "ours", "other", "spread", "unit"}
         assert result["met"] == (result["ratio"] >= result["bar"])
         assert result["name"] in done.stdout
 
@@ -36,6 +36,7 @@ def test_it_runs_and_writes_json(program: str, section: str, tmp_path: Path) -> 
         ("input.py", "shard"),
         ("input.py", "stream"),
         ("words.py", "kmeans"),
+        ("words.py", "minibatch"),
         ("words.py", "quantise"),
         ("words.py", "targets"),
     ],

@@ -21,6 +21,7 @@ def two_gpus() -> Iterator[Machine]:
     cluster.shutdown()
 
 
+@pytest.mark.slow
 def test_both_gpus_work_and_the_order_is_kept(two_gpus: Machine) -> None:
     def where(row: Row) -> Row:  # in here, so that workers need not import this file
         return {"n": row["n"], "gpu": os.environ["CUDA_VISIBLE_DEVICES"], "pid": os.getpid()}

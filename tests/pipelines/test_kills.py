@@ -185,6 +185,7 @@ def test_workers_killed_while_words_are_made(nodes: Any, undisturbed: dict[str, 
     assert_same_words(words, undisturbed)
 
 
+@pytest.mark.slow
 def test_driver_killed_while_words_are_made(nodes: Any, undisturbed: dict[str, Any], tmp_path: Path) -> None:
     """The second driver makes the missing shards, and leaves those alone that were finished before."""
     store = store_with(undisturbed, tmp_path, "images", "random-net", "vocabulary")
@@ -213,6 +214,7 @@ def test_driver_killed_while_words_are_made(nodes: Any, undisturbed: dict[str, A
     assert_same_words(words, undisturbed)
 
 
+@pytest.mark.slow
 def test_node_lost_while_words_are_made(nodes: Any, undisturbed: dict[str, Any], tmp_path: Path) -> None:
     """Workers outlive their raylet by a second or so, in which they could finish; those of a lost machine do not."""
     second = nodes.add_node(num_cpus=2)
