@@ -108,7 +108,23 @@ class Optimiser(Settings):
     nesterov: bool = True
     """Nesterov's form of momentum."""
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 5e-4
-    """L2 penalty on all parameters."""
+    """L2 penalty."""
+    decay: Literal["all", "weights"] = "all"
+    """What is penalised: all parameters, or weight matrices only (no biases, no batch norm, no scales)."""
+    lr_batch: Annotated[int, Field(ge=1)] | None = None
+    """The batch that `lr` is meant for: with another one it is scaled in proportion. None takes it as it is."""
+    clip: Annotated[float, Field(gt=0)] | None = None
+    """Gradients longer than this are shortened to it."""
+    accumulate: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Parts in which a batch is computed one after the other, to save memory; batch norm sees a part at a time."""
+    ema: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Decay per step of a moving average of the weights, which is what is kept in the end; 0 keeps the weights."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of activations on a GPU; on a CPU it is always float32."""
+    compile: bool = False
+    """torch.compile: a slow start, then faster steps."""
+    sync_batch_norm: bool = False
+    """Batch norm over the batch of all workers (GPUs only), for small parts per worker."""
 
     @model_validator(mode="after")
     def _drops_within_epochs(self) -> Optimiser:
@@ -118,7 +134,14 @@ class Optimiser(Settings):
             raise ValueError(f"drops={self.drops}: the last drop must come before the end, epochs={self.epochs}")
         if self.warmup_epochs >= self.epochs:
             raise ValueError(f"warmup_epochs={self.warmup_epochs}: must be below epochs={self.epochs}")
+        if 2 * self.accumulate > self.batch:
+            raise ValueError(f"accumulate={self.accumulate}: leaves less than 2 images of batch={self.batch} in a part")
         return self
+
+    @property
+    def base_lr(self) -> float:
+        """`lr` for this batch."""
+        return self.lr * (self.batch / self.lr_batch if self.lr_batch else 1.0)
 
 
 class Net(Settings):
@@ -141,14 +164,36 @@ class Net(Settings):
 class Teacher(Settings):
     """The base convnet whose features become the first vocabulary."""
 
-    kind: Literal["rotation", "random"] = "rotation"
-    """`rotation` trains a RotNet; `random` keeps the initial weights."""
+    kind: Literal[
+        "rotation",
+        "relative_location",
+        "deeper_clustering",
+        "supervised",
+        "cosine_classifier",
+        "random",
+        "checkpoint",
+    ] = "rotation"
+    """What it learns: the task's name; `random` keeps the initial weights, `checkpoint` reads them from `weights`."""
     net: Net = Net()
+    weights: str | None = None
+    """File of a state dict for kind=checkpoint: torchvision's, MoCo's, DINO's or one saved by this program."""
+    clusters: Annotated[int, Field(ge=2, le=65536)] = 512
+    """Image clusters of deeper_clustering."""
+    renew_every: PositiveInt = 3
+    """Epochs after which deeper_clustering clusters anew."""
     head_layers: Annotated[int, Field(ge=1, le=16)] = 4
     """Residual layers of the rotation head."""
     pad: Annotated[int, Field(ge=0, le=64)] = 4
     """Padding of the random crop that a RotNet sees."""
     optimiser: Optimiser = Optimiser()
+
+    @model_validator(mode="after")
+    def _weights_for_a_checkpoint(self) -> Teacher:
+        if (self.kind == "checkpoint") != (self.weights is not None):
+            raise ValueError(
+                f"kind={self.kind}, weights={self.weights}: a file of weights and kind=checkpoint belong together"
+            )
+        return self
 
 
 class Vocabulary(Settings):
@@ -219,6 +264,12 @@ class Student(Settings):
     """Leave out the words at the edge of the feature map."""
     cutmix: bool = True
     """Replace a patch of each image by one of another image, and mix their targets."""
+    head: Literal["cosine", "linear"] = "cosine"
+    """Equation 5 (unit-norm word weights, one scale) or a plain linear layer."""
+    pyramid: bool = False
+    """Also predict the bags of the four quarters of the image (Sp-BoWNet)."""
+    target: Literal["clean", "perturbed"] = "clean"
+    """Words of the clean image, or, as an ablation, those that the teacher gives the perturbed one."""
     perturbation: Perturbation = Perturbation()
     optimiser: Optimiser = Optimiser()
 
@@ -249,6 +300,23 @@ class Fewshot(Settings):
     """Two models with the same seed see the same episodes."""
 
 
+class Round(Settings):
+    """What one round has of its own, in place of the vocabulary's settings."""
+
+    tap: str
+    pca: PositiveInt | None = None
+
+
+class Proxy(Settings):
+    """A look at the features while they are trained: k nearest neighbours on held-out training images with labels."""
+
+    every: Annotated[int, Field(ge=0)] = 0
+    """Epochs between two looks; 0 never looks."""
+    images: Annotated[int, Field(ge=20, le=100_000)] = 1000
+    """Labelled images that are looked at; half of them are the neighbours."""
+    neighbours: Annotated[int, Field(ge=1, le=1000)] = 10
+
+
 class Experiment(Settings):
     """A complete experiment: images, teacher, rounds of vocabulary and student, evaluation."""
 
@@ -262,5 +330,19 @@ class Experiment(Settings):
     teacher: Teacher = Teacher()
     vocabulary: Vocabulary = Vocabulary()
     student: Student = Student()
+    per_round: tuple[Round, ...] = ()
+    """Tap and PCA of each round, as for a random base; empty for the vocabulary's own in every round."""
+    proxy: Proxy = Proxy()
     linear: Linear = Linear()
     fewshot: Fewshot = Fewshot()
+
+    @model_validator(mode="after")
+    def _one_per_round(self) -> Experiment:
+        if self.per_round and len(self.per_round) != self.rounds:
+            raise ValueError(f"per_round has {len(self.per_round)} entries for rounds={self.rounds}: give one for each")
+        return self
+
+    def vocabulary_of_round(self, round: int) -> Vocabulary:
+        """Settings of round 1, 2, ..."""
+        own = self.per_round[round - 1].model_dump() if self.per_round else {}
+        return self.vocabulary.model_copy(update=own)
