@@ -1,0 +1,141 @@
+"""Deeper Clustering as section 4.1 compares with it: predict the cluster of an image, and by which angle it was turned.
+
+Every few epochs k-means clusters the global features of all clean images; clusters are the targets until the next time.
+
+The paper says "combining it with rotation prediction" and "one clustering level". So there are two heads whose losses
+add up: Ω of equation 5 over the clusters, and RotNet's head over the angles. That is also what the original's
+factored loss over (rotation, cluster) comes to with one level, but for clusters that all angles share. As there, each
+image is shown at one angle at a time, all four equally often. The paper starts from a RotNet: give its backbone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Generator, Tensor, nn
+
+from bownet.config import Perturbation
+from bownet.images.cutmix import draw_mix
+from bownet.images.perturb import perturb
+from bownet.nets.heads import BowHead, RotationHead
+from bownet.nets.taps import Backbone
+from bownet.words.kmeans import cluster
+from bownet.words.nearest import nearest_index
+from bownet.words.vocabulary import feature_maps
+
+_ITERATIONS = 20  # of k-means; the original makes 10
+
+
+class DeeperClusteringTask(nn.Module):
+    """Targets are the clusters that `renew` returns. It keeps them in the state dict, for a run that is resumed."""
+
+    weight_K: Tensor
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        clusters: int,
+        renew_every: int,
+        head_layers: int,
+        perturbation: Perturbation,
+        cutmix: bool,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = BowHead(backbone.tap_channels[backbone.pooled], clusters)
+        self.rotation = RotationHead(backbone, head_layers)
+        self.clusters, self.renew_every, self.seed = clusters, renew_every, seed
+        self.perturbation, self.cutmix = perturbation, cutmix
+        self.cluster_N = torch.empty(0, dtype=torch.int32)  # no buffer: DDP would send it around in every step
+        self.register_buffer("weight_K", torch.ones(clusters), persistent=False)
+
+    def forward(self, images_NHWC: Tensor, cluster_N: Tensor, generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        x = perturb(images_NHWC, self.perturbation, generator)
+        y_NK = F.one_hot(cluster_N.long(), self.clusters).float()
+        if self.cutmix:
+            mix = draw_mix(len(x), x.shape[2], x.shape[3], generator)
+            x, y_NK = mix.images(x), mix.targets(y_NK)
+        x, angle_N = turned(x)  # after mixing, so that an image has one angle
+        map_tap, pooled = self.backbone.taps[-2:]
+        features = self.backbone(x, (map_tap, pooled))
+        cluster_loss = -(self.weight_K * y_NK * F.log_softmax(self.head(features[pooled]), dim=1)).sum(1).mean()
+        logits_N4 = self.rotation(features[map_tap])
+        rotation_loss = F.cross_entropy(logits_N4, angle_N)
+        return cluster_loss + rotation_loss, {
+            "cluster_loss": cluster_loss.detach(),
+            "rotation_loss": rotation_loss.detach(),
+            "accuracy": (logits_N4.argmax(1) == angle_N).float().mean(),
+            "gamma": self.head.gamma.detach(),
+        }
+
+    def renew(self, epoch: int, images: Iterable[Tensor]) -> NDArray[Any]:
+        """Clusters of all images, made anew in epochs 0, renew_every, ...; Ω then begins anew as well.
+
+        k-means gives the clusters in no order, so that weights of the old ones mean nothing for the new. What momentum
+        an optimiser has of them fades within some twenty steps.
+        """
+        if epoch % self.renew_every == 0 or not len(self.cluster_N):
+            seed = int(np.random.SeedSequence([self.seed, epoch]).generate_state(1)[0])
+            self._set_clusters(_from_first_process(lambda: self._clustered(images, seed), self.weight_K.device))
+            self.head.redraw(Generator().manual_seed(seed))
+        return self.cluster_N.numpy()
+
+    def _clustered(self, images: Iterable[Tensor], seed: int) -> Tensor:
+        """Of features of length one, as in the original; PCA and whitening are left out, as the paper names neither."""
+        was_training = self.backbone.training
+        self.backbone.eval()
+        f_NC = torch.cat([feature_maps(self.backbone, x, self.backbone.pooled) for x in images])
+        self.backbone.train(was_training)
+        if len(f_NC) < self.clusters:
+            raise ValueError(f"teacher.clusters={self.clusters}: there are {len(f_NC)} images, use fewer clusters")
+        f_NC = F.normalize(f_NC, dim=1)
+        centroids_KC = cluster(f_NC, self.clusters, seed=seed, iterations=_ITERATIONS).centroids_KD
+        return nearest_index(f_NC, centroids_KC).int()
+
+    def _set_clusters(self, cluster_N: Tensor) -> None:
+        """The original draws images evenly over the clusters. Weights of 1 / size do the same to the expected loss."""
+        self.cluster_N = cluster_N
+        if len(cluster_N):
+            size_K = torch.bincount(cluster_N.long(), minlength=self.clusters).clamp(min=1)
+            self.weight_K.copy_(len(cluster_N) / (len(cluster_N.unique()) * size_K))
+
+    def get_extra_state(self) -> Tensor:
+        return self.cluster_N
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self._set_clusters(state.cpu())
+
+
+def turned(x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
+    """Image i turned counter-clockwise by i mod 4 quarters, and that number: random, as batches are shuffled."""
+    out = torch.empty_like(x_NCHW)
+    for angle in range(4):
+        out[angle::4] = torch.rot90(x_NCHW[angle::4], angle, (2, 3))
+    return out, torch.arange(len(x_NCHW), device=x_NCHW.device) % 4
+
+
+def _from_first_process(make: Callable[[], Tensor], device: torch.device) -> Tensor:
+    """What the first process makes, in all of them: running statistics, and so features, are each one's own.
+
+    Its refusal is told as well, so that no process waits for one that has given up.
+    """
+    together = dist.is_available() and dist.is_initialized()
+    made: list[Tensor | ValueError | None] = [None]
+    if not together or dist.get_rank() == 0:
+        try:
+            made = [make()]
+        except ValueError as error:
+            made = [error]
+    if together:
+        dist.broadcast_object_list(made, src=0, device=device)
+    if isinstance(made[0], ValueError):
+        raise made[0]
+    assert made[0] is not None
+    return made[0]
