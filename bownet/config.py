@@ -181,6 +181,8 @@ class Teacher(Settings):
     """Image clusters of deeper_clustering."""
     renew_every: PositiveInt = 3
     """Epochs after which deeper_clustering clusters anew."""
+    rotnet_first: Optimiser | None = None
+    """How a RotNet is trained from which deeper_clustering goes on, as in the paper; None starts from scratch."""
     head_layers: Annotated[int, Field(ge=1, le=16)] = 4
     """Residual layers of the rotation head."""
     pad: Annotated[int, Field(ge=0, le=64)] = 4
@@ -193,6 +195,8 @@ class Teacher(Settings):
             raise ValueError(
                 f"kind={self.kind}, weights={self.weights}: a file of weights and kind=checkpoint belong together"
             )
+        if self.rotnet_first and self.kind != "deeper_clustering":
+            raise ValueError(f"rotnet_first: only deeper_clustering goes on from a RotNet, not kind={self.kind}")
         return self
 
 

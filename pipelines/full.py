@@ -10,17 +10,27 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bownet.config import Experiment
+from bownet.config import Experiment, Student, Teacher
 from pipelines.command_line import parse
 from pipelines.program import run_program
+from pipelines.stages.checkpoint import CheckpointNet
 from pipelines.stages.evaluations import FewshotScore, LinearScore
 from pipelines.stages.features import Features
 from pipelines.stages.images import Images
 from pipelines.stages.student import TrainStudent
-from pipelines.stages.teacher import RandomNet, RotNet
+from pipelines.stages.teacher import RandomNet, TrainTeacher
 from pipelines.stages.vocabulary import BuildVocabulary
 from pipelines.stages.words import Quantize
 from pipelines.store import Artifact, Stage
+
+TEACHERS = {  # as the paper's tables call them
+    "rotation": "RotNet",
+    "relative_location": "RelLoc",
+    "deeper_clustering": "Deeper Clustering",
+    "supervised": "supervised",
+    "cosine_classifier": "supervised CC",
+    "checkpoint": "checkpoint",
+}
 
 
 class Getter(Protocol):
@@ -57,20 +67,39 @@ def experiment(exp: Experiment, store: Getter) -> list[Row]:
 
     net, arch = store.get(RandomNet(exp.teacher.net, exp.seed, images, model="random")), exp.teacher.net
     rows = [evaluate("random", net, images, exp, store)]
-    if exp.teacher.kind == "rotation":
-        net = store.get(RotNet(exp.teacher, exp.seed, images, model="RotNet"))
-        rows.append(evaluate("RotNet", net, images, exp, store))
+    if exp.teacher.kind != "random":
+        name = TEACHERS[exp.teacher.kind]
+        net = base_teacher(exp, images, store, name)
+        rows.append(evaluate(name, net, images, exp, store))
 
     words: Artifact | None = None
     for round in range(1, exp.rounds + 1):  # BoWNet, x2, x3: each student teaches the next
         name = "BoWNet" if round == 1 else f"BoWNet x{round}"
-        vocabulary = store.get(BuildVocabulary(exp.vocabulary, exp.seed, images, net, arch, model=name))
-        words = store.get(Quantize(images, net, vocabulary, exp.vocabulary.flip, words, model=name))
-        healthy = exp.vocabulary.min_perplexity
-        student = TrainStudent(exp.student, exp.seed + round, images, words, healthy, model=name)
+        settings = exp.vocabulary_of_round(round)
+        vocabulary = store.get(BuildVocabulary(settings, exp.seed, images, net, arch, model=name))
+        words = store.get(Quantize(images, net, vocabulary, settings.flip, words, model=name))
+        online = (net, vocabulary) if exp.student.target == "perturbed" else ()
+        student = TrainStudent(
+            exp.student, exp.seed + round, images, words, *online, min_perplexity=settings.min_perplexity, model=name
+        )
         net, arch = store.get(student), exp.student.net
         rows.append(evaluate(name, net, images, exp, store))
     return rows
+
+
+def base_teacher(exp: Experiment, images: Artifact, store: Getter, name: str) -> Artifact:
+    """The first teacher: read from a file, or trained on the task that teacher.kind names."""
+    if exp.teacher.kind == "checkpoint":
+        return store.get(CheckpointNet(exp.teacher, model=name))
+    if exp.teacher.kind != "deeper_clustering":
+        return store.get(TrainTeacher(exp.teacher, exp.seed, images, model=name))
+    start: Artifact | None = None
+    if exp.teacher.rotnet_first:
+        t = exp.teacher
+        first = Teacher(net=t.net, head_layers=t.head_layers, pad=t.pad, optimiser=exp.teacher.rotnet_first)
+        start = store.get(TrainTeacher(first, exp.seed, images, model="RotNet"))
+    like = Student(cutmix=exp.student.cutmix, perturbation=exp.student.perturbation)
+    return store.get(TrainTeacher(exp.teacher, exp.seed, images, like, start, model=name))
 
 
 def evaluate(name: str, net: Artifact, images: Artifact, exp: Experiment, store: Getter) -> Row:

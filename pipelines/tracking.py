@@ -27,7 +27,7 @@ from pipelines.store import Artifact, Folder, Observer, Stage
 
 log = logging.getLogger("pipelines.tracking")
 
-TRAINED = ("rotnet", "student")  # stages with a history of epochs
+TRAINED = ("teacher", "student")  # stages with a history of epochs
 _NOT_METRICS = ("kind", "label", "key", "epoch", "epochs", "time", "done")
 
 

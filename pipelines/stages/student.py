@@ -10,12 +10,14 @@ from torch import nn
 
 from bownet.config import Student
 from bownet.images.views import random_view
-from bownet.tasks.bow import BowTask
+from bownet.nets.checkpoint import load_backbone
+from bownet.tasks.bow import BowTask, OnlineWords
 from bownet.words.health import Health
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import data_of
 from pipelines.stages.teacher import new_backbone
 from pipelines.stages.training import TrainingJob, run_training, training_estimate
+from pipelines.stages.vocabulary import vocabulary_of
 from pipelines.stages.words import load_words
 from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
 
@@ -26,6 +28,8 @@ class TrainStudent(ModelStage):
     seed: int
     images: Artifact
     words: Artifact
+    teacher: Artifact | None = None  # with its vocabulary, for student.target=perturbed
+    vocabulary: Artifact | None = None
     min_perplexity: float = field(default=0.0, metadata=NOT_IN_KEY)
 
     name = "student"
@@ -39,7 +43,7 @@ class TrainStudent(ModelStage):
         Health(**self.words.read_json("health.json")).require_perplexity(self.min_perplexity)
         g = self.student.perturbation
         job = TrainingJob(
-            partial(_bow_task, self.student, self.seed, self.images, self.words),
+            partial(_bow_task, self),
             self.images,
             self.student.net,
             self.student.optimiser,
@@ -52,8 +56,14 @@ class TrainStudent(ModelStage):
         return run_training(job, work)
 
 
-def _bow_task(student: Student, seed: int, images: Artifact, words: Artifact) -> nn.Module:
+def _bow_task(stage: TrainStudent) -> nn.Module:
+    student, images, words = stage.student, stage.images, stage.words
     if not data_of(images).is_raw:  # a file's crop is cut when it is decoded
         whole = student.perturbation.model_copy(update={"crop_area": (1.0, 1.0), "crop_aspect": (1.0, 1.0)})
         student = student.model_copy(update={"perturbation": whole})
-    return BowTask(new_backbone(student.net, seed, images), words.info["size"], student)
+    online = None
+    if stage.teacher and stage.vocabulary:
+        online = OnlineWords(
+            load_backbone(stage.teacher.local_path("backbone.safetensors")), vocabulary_of(stage.vocabulary)
+        )
+    return BowTask(new_backbone(student.net, stage.seed, images), words.info["size"], student, online)

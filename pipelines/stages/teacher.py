@@ -1,4 +1,4 @@
-"""teacher: the base convnet Φ̂, a RotNet trained on the images or a random network."""
+"""teacher: the base convnet Φ̂, trained on a task of its own or as it was initialised."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any
 
 from torch import nn
 
-from bownet.config import Net, Teacher
-from bownet.images.views import shifted_view
+from bownet.config import Net, Student, Teacher
+from bownet.images.views import random_view, shifted_view
 from bownet.nets.build import build_backbone
+from bownet.nets.checkpoint import load_backbone
 from bownet.nets.taps import Backbone
-from bownet.tasks.rotation import RotationTask
+from bownet.tasks.registry import Ingredients, build_task, entry
+from pipelines.stages.inputs import Cut
 from pipelines.stages.model_stage import ModelStage
-from pipelines.stages.pictures import RESIZE, data_of
+from pipelines.stages.pictures import RESIZE, class_counts_of, data_of, labels_of
 from pipelines.stages.training import TrainingJob, run_training, training_estimate, write_backbone
 from pipelines.store import Artifact, Estimate, Workspace
 
@@ -40,28 +42,49 @@ class RandomNet(ModelStage):
 
 
 @dataclass(frozen=True)
-class RotNet(ModelStage):
-    """Appendix C.1. The rotation head is thrown away after training."""
+class TrainTeacher(ModelStage):
+    """A base teacher learns the task that `teacher.kind` names (appendix C.1). Its head is then thrown away."""
 
     teacher: Teacher
     seed: int
     images: Artifact
+    like: Student | None = None  # whose perturbation and CutMix a task takes over
+    start: Artifact | None = None  # the network that training goes on from; None for a fresh one
 
-    name = "rotnet"
+    name = "teacher"
     title = "training"
-    version = 2
+    version = 1
+
+    def check(self) -> None:
+        if entry(self.teacher.kind).labels and not class_counts_of(self.images, "train"):
+            raise ValueError(
+                f"teacher.kind={self.teacher.kind}: learns from labels, and the training images have none; "
+                "use rotation, relative_location, deeper_clustering or random"
+            )
 
     def estimate(self) -> Estimate:
-        return training_estimate(self.images, self.teacher.net, self.teacher.optimiser, views=4)
+        views = entry(self.teacher.kind).views
+        return training_estimate(self.images, self.teacher.net, self.teacher.optimiser, views)
 
     def build(self, work: Workspace) -> dict[str, Any]:
-        data = data_of(self.images)
-        make = partial(_rotation_task, self.teacher, self.seed, self.images)
-        cut = partial(shifted_view, size=data.image_size, resize=round(data.image_size * RESIZE))
-        net, optimiser = self.teacher.net, self.teacher.optimiser
-        return run_training(
-            TrainingJob(make, self.images, net, optimiser, self.seed, self.label, work.key, cut=cut), work
+        task, size = entry(self.teacher.kind), data_of(self.images).image_size
+        g = (self.like or Student()).perturbation
+        cuts: dict[str, Cut] = {
+            "shifted": partial(shifted_view, size=size, resize=round(size * RESIZE)),
+            "random": partial(random_view, size=size, area=g.crop_area, aspect=g.crop_aspect),
+        }
+        job = TrainingJob(
+            partial(_task, self),
+            self.images,
+            self.teacher.net,
+            self.teacher.optimiser,
+            self.seed,
+            self.label,
+            work.key,
+            cut=cuts[task.cut],
+            targets=partial(labels_of, self.images, "train") if task.labels else None,
         )
+        return run_training(job, work)
 
 
 def new_backbone(net: Net, seed: int, images: Artifact) -> Backbone:
@@ -71,6 +94,12 @@ def new_backbone(net: Net, seed: int, images: Artifact) -> Backbone:
     return backbone
 
 
-def _rotation_task(teacher: Teacher, seed: int, images: Artifact) -> nn.Module:
-    pad = teacher.pad if data_of(images).is_raw else 0  # a file's window has been shifted when it was cut
-    return RotationTask(new_backbone(teacher.net, seed, images), teacher.head_layers, pad)
+def _task(stage: TrainTeacher) -> nn.Module:
+    images, kind = stage.images, stage.teacher.kind
+    if stage.start:
+        backbone = load_backbone(stage.start.local_path("backbone.safetensors"))
+    else:
+        backbone = new_backbone(stage.teacher.net, stage.seed, images)
+    classes = int(labels_of(images, "train").max()) + 1 if entry(kind).labels else None
+    like, cropped = stage.like or Student(), not data_of(images).is_raw  # a file's window is cut when it is decoded
+    return build_task(kind, Ingredients(backbone, stage.teacher, like, stage.seed, classes, cropped))

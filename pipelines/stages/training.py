@@ -161,14 +161,16 @@ def write_backbone(backbone: Backbone, net: Net, work: Workspace) -> None:
     work.write_via("backbone.safetensors", lambda path: save_backbone(backbone, net, path, {"key": work.key}))
 
 
-def training_estimate(images: Artifact, net: Net, optimiser: Optimiser, views: int = 1) -> Estimate:
+def training_estimate(images: Artifact, net: Net, optimiser: Optimiser, views: float = 1) -> Estimate:
     """Counts exactly; memory and disk to about a factor of two, from the number of parameters and activations."""
     data, n = data_of(images), count_of(images, "train")
     with torch.device("meta"):
         parameters = sum(p.numel() for p in build_backbone(net, 0).parameters())
     steps = steps_per_epoch(n, optimiser) * optimiser.epochs
-    activations = optimiser.batch * views * data.image_size**2 * 16 * 40  # about 40 maps of 16 channels at full size
+    activations = round(
+        optimiser.batch * views * data.image_size**2 * 16 * 40
+    )  # about 40 maps of 16 channels at full size
     counts = f"{optimiser.epochs} epochs, {steps} steps of {optimiser.batch}" + (
-        f" x {views} views" if views > 1 else ""
+        f" x {views:g} views" if views > 1 else ""
     )
     return Estimate(counts, parameters * 16 + activations * 4 + n * data.image_size**2 * 3, parameters * 4)
