@@ -35,5 +35,13 @@ def test_another_file_or_missing_weights_are_refused(tmp_path: Path) -> None:
         load_backbone(tmp_path / "other")
     net = build_backbone(Net(arch="wrn-10-1"), 0)
     save_backbone(net, Net(arch="wrn-10-2"), tmp_path / "wrong", {})
-    with pytest.raises(RuntimeError, match="size mismatch"):
+    with pytest.raises(ValueError, match=r"wrong: .* not those of a wrn-10-2 \(Missing key.*\); save it again"):
         load_backbone(tmp_path / "wrong")
+
+
+def test_a_file_that_cannot_be_read_is_refused_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "torn").write_bytes(b"\x10\0\0\0\0\0\0\0{")
+    for name in ("torn", "absent"):
+        with pytest.raises(ValueError, match=f"{name}: cannot be read as safetensors") as caught:
+            load_backbone(tmp_path / name)
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,105 @@
+"""Take a network out of the store, for other programs: a key and a format go in, a file and its description come out.
+
+python pipelines/export.py --key 3f2a --format torchvision --out resnet50.pth
+python pipelines/export.py --weights backbone.safetensors --format onnx --tap conv5 --out net.onnx
+
+FILE.json beside it says how the input is scaled and how the file is loaded. Exit codes: 0 done, 2 a mistake, said in
+one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bownet.nets.checkpoint import load_saved
+from bownet.nets.exporting import FORMATS, check_export, export_backbone
+from pipelines.store import Artifact, StoreError
+from pipelines.store.housekeeping import artifacts, require_store
+from pipelines.store.storage import absolute_root
+
+BACKBONE = "backbone.safetensors"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        about = _export(options)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: out={options.out}: {error.strerror}; name a file in a folder that exists", file=sys.stderr)
+        return 2
+    scale = about["input"]
+    print(f"{options.out}: {about['arch']} for {about['format']}, described in {options.out}.json")
+    print(f"input: {scale['order']} in {scale['range']}, mean {scale['mean']}, std {scale['std']}")
+    print(f"scaled by: {scale['scaled_by']}")
+    for name, value in about.get("config", {}).items():
+        print(f"  {name}: {value}")
+    print(f"load: {about['load']}")
+    print(f"gives: {about['gives']}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python pipelines/export.py", description="Export a network.")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--key", help="of its artifact: a key, the beginning of one, or stage/key")
+    source.add_argument("--weights", metavar="FILE", help=f"a {BACKBONE} instead, outside of any store")
+    default = os.environ.get("BOWNET_STORE") or "store"
+    parser.add_argument("--store", default=default, help="path or URI (default: $BOWNET_STORE, else ./store)")
+    parser.add_argument("--format", required=True, help=", ".join(FORMATS))
+    parser.add_argument("--out", required=True, metavar="FILE", help="the file to write; FILE.json goes beside it")
+    parser.add_argument("--tap", help="onnx: the feature map beside the pooled feature (default: the last one)")
+    return parser
+
+
+def _export(options: argparse.Namespace) -> dict[str, Any]:
+    out = Path(options.out)
+    if options.key is not None:
+        artifact = find_network(absolute_root(options.store), options.key)
+        source, provenance = artifact.local_path(BACKBONE), {"key": artifact.key, "stage": artifact.stage_name}
+    else:
+        source = Path(options.weights)
+        provenance = {"file": source.name}
+    backbone, net = load_saved(source)
+    check_export(backbone, net, options.format, out, options.tap)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as folder:  # a name holds a whole file or none
+        made = Path(folder) / out.name
+        about = export_backbone(backbone, net, options.format, made, provenance, options.tap)
+        described = made.with_name(f"{out.name}.json")
+        described.write_text(json.dumps(about, indent=1) + "\n")
+        for file in (described, made):
+            os.replace(file, out.with_name(file.name))
+    return about
+
+
+def find_network(root: str, name: str) -> Artifact:
+    """The artifact with this key, the beginning of it, or stage/key, which must hold a network."""
+    require_store(root)
+    present = artifacts(root)
+    networks = [found for found in present if found.exists() and found.folder.exists(BACKBONE)]
+    matches = [found for found in networks if _is_called(found, name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise StoreError(f"key={name}: could be {', '.join(a.ref for a in matches)}; give more digits")
+    listed = ", ".join(a.ref for a in networks) or "none yet"
+    others = [found.ref for found in present if _is_called(found, name)]
+    wrong = f"{others[0]} is no finished network" if others else f"no such artifact in {root}"
+    raise StoreError(f"key={name}: {wrong}; networks are {listed}")
+
+
+def _is_called(artifact: Artifact, name: str) -> bool:
+    return artifact.key.startswith(name) or ("/" in name and artifact.ref.startswith(name))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
