@@ -90,7 +90,8 @@ def experiment(exp: Experiment, store: Getter) -> list[Row]:
 def base_teacher(exp: Experiment, images: Artifact, store: Getter, name: str) -> Artifact:
     """The first teacher: read from a file, or trained on the task that teacher.kind names."""
     if exp.teacher.kind == "checkpoint":
-        return store.get(CheckpointNet(exp.teacher, model=name))
+        assert exp.teacher.weights is not None
+        return store.get(CheckpointNet(exp.teacher.net, exp.teacher.weights, model=name))
     if exp.teacher.kind != "deeper_clustering":
         return store.get(TrainTeacher(exp.teacher, exp.seed, images, model=name))
     start: Artifact | None = None
