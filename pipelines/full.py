@@ -7,7 +7,7 @@ ray job submit --working-dir . -- python pipelines/full.py demo      on a cluste
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bownet.config import Experiment, Student, Teacher
@@ -78,10 +78,9 @@ def experiment(exp: Experiment, store: Getter) -> list[Row]:
         settings = exp.vocabulary_of_round(round)
         vocabulary = store.get(BuildVocabulary(settings, exp.seed, images, net, arch, model=name))
         words = store.get(Quantize(images, net, vocabulary, settings.flip, words, model=name))
-        online = (net, vocabulary) if exp.student.target == "perturbed" else ()
-        student = TrainStudent(
-            exp.student, exp.seed + round, images, words, *online, min_perplexity=settings.min_perplexity, model=name
-        )
+        student = TrainStudent(exp.student, exp.seed + round, images, words, settings.min_perplexity, model=name)
+        if exp.student.target == "perturbed":
+            student = replace(student, teacher=net, vocabulary=vocabulary)
         net, arch = store.get(student), exp.student.net
         rows.append(evaluate(name, net, images, exp, store))
     return rows

@@ -28,9 +28,9 @@ class TrainStudent(ModelStage):
     seed: int
     images: Artifact
     words: Artifact
+    min_perplexity: float = field(default=0.0, metadata=NOT_IN_KEY)
     teacher: Artifact | None = None  # with its vocabulary, for student.target=perturbed
     vocabulary: Artifact | None = None
-    min_perplexity: float = field(default=0.0, metadata=NOT_IN_KEY)
 
     name = "student"
     title = "training"
