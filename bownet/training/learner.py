@@ -62,6 +62,9 @@ class Learner:
             weight_decay=config.weight_decay,
             fused=True if scaled else None,  # any other form waits for the device, to learn of an overflow
         )
+        if scaled and config.momentum:  # the fused one leaves it uninitialised where the first step overflows
+            for p in task.parameters():
+                self._optimiser.state[p]["momentum_buffer"] = torch.zeros_like(p)
         self._scaler = torch.amp.GradScaler(device.type, enabled=scaled)
         self._parameters = [p for p in task.parameters() if p.requires_grad]
         self.average = Average(task, config.ema) if config.ema else None

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from training_tasks import Regression, SelfTaught, assert_same_weights, numbers, pixels, without_times
 
 from bownet.config import Optimiser
-from bownet.training import Diverged, Hooks, InMemory, Record, Shard, how_far, loop, train
+from bownet.training import Diverged, Hooks, InMemory, Record, Shard, how_far, learner, loop, train
 from bownet.training.checkpoint import Running, unpack
 from bownet.training.loop import Pace, _own_sums
 
@@ -54,6 +54,22 @@ def test_killed_anywhere_it_ends_the_same(where: tuple[int, int]) -> None:
     assert without_times(history) == without_times(expected)
     assert len(history) == 3
     assert all(h["images_per_second"] > 0 for h in history)
+
+
+@pytest.mark.usefixtures("every_step")
+def test_the_scale_of_gradients_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU's float16, on a CPU: steps since the scale was last changed are counted through."""
+    monkeypatch.setattr(learner, "low_precision", lambda config, device: torch.float16)
+    undisturbed, resumed = Regression(), Regression(seed=99)
+    last: list[bytes] = []
+    expected = train(undisturbed, pixels(), numbers(), CONFIG, seed=3, hooks=Hooks(save=last.append))
+    state = checkpoint_at(Regression(), (1, 2), CONFIG, pixels(), numbers())
+    history = train(resumed, pixels(), numbers(), CONFIG, seed=3, resume=state, hooks=Hooks(save=last.append))
+    assert_same_weights(resumed, undisturbed)
+    assert without_times(history) == without_times(expected)
+    first, second = unpack(last[2]).scaler, unpack(last[-1]).scaler
+    assert first == second
+    assert 6 < first["_growth_tracker"] <= 12  # of 3 epochs of 4 steps, those since the last overflow
 
 
 @pytest.mark.usefixtures("every_step")

@@ -2,6 +2,8 @@
 
 import io
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -78,6 +80,27 @@ def test_parts_of_a_batch_give_the_gradient_of_the_batch(accumulate: int) -> Non
     for a, b in zip(history, expected, strict=True):
         for name in ("loss", "guess", "gradient_norm"):
             assert a[name] == pytest.approx(b[name], rel=1e-4)
+
+
+def test_workers_exchange_gradients_once_per_batch() -> None:
+    """8 batches in 3 parts each: the first two of each are computed without the others."""
+    entered: list[int] = []
+
+    class Together(nn.Module):
+        def __init__(self, task: nn.Module) -> None:
+            super().__init__()
+            self.task = task
+
+        def forward(self, *inputs: Any) -> Any:
+            return self.task(*inputs)
+
+        @contextmanager
+        def no_sync(self) -> Iterator[None]:
+            entered.append(1)
+            yield
+
+    train(Regression(), pixels(), numbers(), Optimiser(**SOME_STEPS, accumulate=3), seed=0, parallel=Together)
+    assert len(entered) == 8 * 2
 
 
 def test_average_by_hand() -> None:
@@ -167,6 +190,16 @@ def test_low_precision_where_it_is_on(dtype: torch.dtype, monkeypatch: pytest.Mo
     assert (scale != {}) == (dtype == torch.float16)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_low_precision_on_a_gpu(precision: str) -> None:
+    plain, task = Regression().cuda(), Regression().cuda()
+    expected = train(plain, pixels(), numbers(), Optimiser(**SOME_STEPS), seed=0)
+    history = train(task, pixels(), numbers(), Optimiser(**SOME_STEPS, precision=precision), seed=0)
+    assert history[-1]["loss"] == pytest.approx(expected[-1]["loss"], rel=0.05)
+    assert history[-1]["peak_gpu_memory_gb"] > 0
+
+
 def test_a_step_that_overflows_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learner, "low_precision", lambda config, device: torch.float16)
     task = Regression()
@@ -182,6 +215,9 @@ def test_a_step_that_overflows_is_left_out(monkeypatch: pytest.MonkeyPatch) -> N
         assert values["gradient_norm"] == 0
     assert moved == [False] * 4
     assert scales == [65536 / 2**k for k in (1, 2, 3, 4)]
+    momentum = [state["momentum_buffer"] for state in steps.state()["optimiser"]["state"].values()]
+    assert len(momentum) == 3
+    assert not any(buffer.any() for buffer in momentum)  # nor is momentum touched, which may be uninitialised
 
 
 def test_batch_norm_over_workers_is_refused_on_a_cpu() -> None:

@@ -1,5 +1,6 @@
 """Files of checkpoints: what is kept while a run goes on, and from which one it continues. No Ray is needed."""
 
+import math
 from pathlib import Path
 
 import mlflow
@@ -9,8 +10,10 @@ from torch import Generator, Tensor, nn
 
 from bownet.config import Optimiser
 from bownet.training import Hooks, InMemory, how_far, loop, train
+from bownet.training.divergence import diverged
+from pipelines.stages import training
 from pipelines.stages.training import CHECKPOINT, EARLIER, WITHIN, last_checkpoint, save_epoch
-from pipelines.store import Folder
+from pipelines.store import Folder, Workspace
 from pipelines.tracking import Tracking
 
 CONFIG = Optimiser(epochs=2, iterations_per_epoch=3, batch=4, drops=())
@@ -70,6 +73,21 @@ def test_one_that_a_kill_left_behind_is_not_taken(tmp_path: Path, monkeypatch: p
     scratch.write_bytes(CHECKPOINT, ends[0])
     scratch.write_bytes(WITHIN, within[1])
     assert last_checkpoint(scratch) == ends[0]
+
+
+def test_a_diverged_run_names_the_file_to_go_back_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Workspace(str(tmp_path), "artifacts/student/key", None)
+
+    def fail(good: int) -> None:
+        raise diverged({"loss": math.inf, "gradient_norm": 1.0}, good, "7 of 9", 0.1)
+
+    for good in (0, 4):
+        monkeypatch.setattr(training, "_train_on_worker", lambda config, good=good: fail(good))
+        said = training._worker({"work": work})
+        assert said is not None
+        assert f"in epoch {good + 1}, step 7 of 9" in said
+        end = f"the last good checkpoint is the end of epoch 4: {tmp_path}/scratch/student/key/checkpoint.pt"
+        assert said.endswith(end if good else "there is no good checkpoint before it")
 
 
 def test_everything_recorded_reaches_mlflow(tmp_path: Path) -> None:
