@@ -10,12 +10,11 @@ image is shown at one angle at a time, all four equally often. The paper starts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
@@ -33,7 +32,7 @@ _ITERATIONS = 20  # of k-means; the original makes 10
 
 
 class DeeperClusteringTask(nn.Module):
-    """Targets are the clusters that `renew` returns. It keeps them in the state dict, for a run that is resumed."""
+    """Targets are the clusters that `renew` returns."""
 
     weight_K: Tensor
 
@@ -53,8 +52,7 @@ class DeeperClusteringTask(nn.Module):
         self.rotation = RotationHead(backbone, head_layers)
         self.clusters, self.renew_every, self.seed = clusters, renew_every, seed
         self.perturbation, self.cutmix = perturbation, cutmix
-        self.cluster_N = torch.empty(0, dtype=torch.int32)  # no buffer: DDP would send it around in every step
-        self.register_buffer("weight_K", torch.ones(clusters), persistent=False)
+        self.register_buffer("weight_K", torch.ones(clusters))
 
     def forward(self, images_NHWC: Tensor, cluster_N: Tensor, generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
         x = perturb(images_NHWC, self.perturbation, generator)
@@ -75,17 +73,21 @@ class DeeperClusteringTask(nn.Module):
             "gamma": self.head.gamma.detach(),
         }
 
-    def renew(self, epoch: int, images: Iterable[Tensor]) -> NDArray[Any]:
+    def renew(self, epoch: int, images: Iterable[Tensor]) -> NDArray[Any] | None:
         """Clusters of all images, made anew in epochs 0, renew_every, ...; Ω then begins anew as well.
 
         k-means gives the clusters in no order, so that weights of the old ones mean nothing for the new. What momentum
         an optimiser has of them fades within some twenty steps.
         """
-        if epoch % self.renew_every == 0 or not len(self.cluster_N):
-            seed = int(np.random.SeedSequence([self.seed, epoch]).generate_state(1)[0])
-            self._set_clusters(_from_first_process(lambda: self._clustered(images, seed), self.weight_K.device))
-            self.head.redraw(Generator().manual_seed(seed))
-        return self.cluster_N.numpy()
+        if epoch % self.renew_every:
+            return None
+        seed = int(np.random.SeedSequence([self.seed, epoch]).generate_state(1)[0])
+        cluster_N = self._clustered(images, seed)
+        # The original draws images evenly over the clusters. Weights of 1 / size do the same to the expected loss.
+        size_K = torch.bincount(cluster_N.long(), minlength=self.clusters).clamp(min=1)
+        self.weight_K.copy_(len(cluster_N) / (len(cluster_N.unique()) * size_K))
+        self.head.redraw(Generator().manual_seed(seed))
+        return cluster_N.numpy()
 
     def _clustered(self, images: Iterable[Tensor], seed: int) -> Tensor:
         """Of features of length one, as in the original; PCA and whitening are left out, as the paper names neither."""
@@ -99,19 +101,6 @@ class DeeperClusteringTask(nn.Module):
         centroids_KC = cluster(f_NC, self.clusters, seed=seed, iterations=_ITERATIONS).centroids_KD
         return nearest_index(f_NC, centroids_KC).int()
 
-    def _set_clusters(self, cluster_N: Tensor) -> None:
-        """The original draws images evenly over the clusters. Weights of 1 / size do the same to the expected loss."""
-        self.cluster_N = cluster_N
-        if len(cluster_N):
-            size_K = torch.bincount(cluster_N.long(), minlength=self.clusters).clamp(min=1)
-            self.weight_K.copy_(len(cluster_N) / (len(cluster_N.unique()) * size_K))
-
-    def get_extra_state(self) -> Tensor:
-        return self.cluster_N
-
-    def set_extra_state(self, state: Tensor) -> None:
-        self._set_clusters(state.cpu())
-
 
 def turned(x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
     """Image i turned counter-clockwise by i mod 4 quarters, and that number: random, as batches are shuffled."""
@@ -119,23 +108,3 @@ def turned(x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
     for angle in range(4):
         out[angle::4] = torch.rot90(x_NCHW[angle::4], angle, (2, 3))
     return out, torch.arange(len(x_NCHW), device=x_NCHW.device) % 4
-
-
-def _from_first_process(make: Callable[[], Tensor], device: torch.device) -> Tensor:
-    """What the first process makes, in all of them: running statistics, and so features, are each one's own.
-
-    Its refusal is told as well, so that no process waits for one that has given up.
-    """
-    together = dist.is_available() and dist.is_initialized()
-    made: list[Tensor | ValueError | None] = [None]
-    if not together or dist.get_rank() == 0:
-        try:
-            made = [make()]
-        except ValueError as error:
-            made = [error]
-    if together:
-        dist.broadcast_object_list(made, src=0, device=device)
-    if isinstance(made[0], ValueError):
-        raise made[0]
-    assert made[0] is not None
-    return made[0]

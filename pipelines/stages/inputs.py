@@ -18,7 +18,7 @@ from bownet.config import Optimiser
 from bownet.images.decode import BadImage
 from bownet.training import Shard, batch_rows, steps_per_epoch
 from pipelines.machine import Machine
-from pipelines.stages.pictures import checked, count_of, data_of, row_reader
+from pipelines.stages.pictures import checked, count_of, data_of, pixels_of, row_reader, shards_of
 from pipelines.store import Artifact
 
 Cut = Callable[..., "NDArray[np.uint8] | BadImage"]  # of a file's bytes, and rng=
@@ -83,25 +83,38 @@ class Streamed:
     def __len__(self) -> int:
         return count_of(self.images, "train")
 
-    def epoch(self, config: Optimiser, seed: int, epoch: int, shard: Shard) -> Iterator[Tensor]:
-        import ray
+    def __iter__(self) -> Iterator[Tensor]:
+        """All clean images in order, a shard at a time."""
+        images, shards = self.images, shards_of(self.images, "train")
+        return self._stream(len(shards), lambda i: pixels_of(images, shards[i]))
 
+    def epoch(self, config: Optimiser, seed: int, epoch: int, shard: Shard, first: int = 0) -> Iterator[Tensor]:
         images, cut, n, steps = self.images, self.cut, len(self), steps_per_epoch(len(self), config)
 
-        def make(batch: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.uint8]]:
-            torch.set_num_threads(1)
-            (i,) = batch["id"]
-            rows = np.array_split(batch_rows(n, config, seed, epoch, int(i)), shard.world)[shard.rank]
-            step = epoch * steps + int(i)
+        def read(number: int) -> NDArray[np.uint8]:
+            i = first + number
+            rows = shard.part(batch_rows(n, config, seed, epoch, i))
+            step = epoch * steps + i
 
             def view(content: bytes, row: int) -> NDArray[np.uint8]:
                 assert cut is not None
                 rng = np.random.Generator(np.random.Philox(key=[seed, (step << 40) + row]))
                 return checked(cut(content, rng=rng))
 
-            return {"images": row_reader(images, "train")(rows, view)}
+            return row_reader(images, "train")(rows, view)
 
-        dataset = ray.data.range(steps, override_num_blocks=steps)
+        return self._stream(steps - first, read)
+
+    def _stream(self, count: int, read: Callable[[int], NDArray[np.uint8]]) -> Iterator[Tensor]:
+        """`read(0)`, `read(1)`, ... in this order, each made by a task somewhere in the cluster."""
+        import ray
+
+        def make(batch: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.uint8]]:
+            torch.set_num_threads(1)
+            (number,) = batch["id"]
+            return {"images": read(int(number))}
+
+        dataset = ray.data.range(count, override_num_blocks=count)
         dataset.context.execution_options.preserve_order = True
         made = dataset.map_batches(make, batch_size=None, num_cpus=self.share.per_task)
         for batch in made.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=AHEAD):

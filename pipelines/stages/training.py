@@ -1,7 +1,8 @@
 """Runs a task's training on Ray Train workers, from the last checkpoint if there is one, and saves the backbone.
 
-Checkpoints are files of the stage's scratch folder, written atomically after every epoch. They belong to the stage,
-not to a Ray run, so a new driver on a new cluster continues where the old one was killed.
+Checkpoints are files of the stage's scratch folder, each written whole: those of the last two complete epochs, whose
+losses were as they should be, and one of a later time within an epoch. They belong to the stage, not to a Ray run, so a
+new driver on a new cluster continues where the old one was killed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,17 +19,20 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from bownet.config import Net, Optimiser
+from bownet.config import Net, Optimiser, Proxy
 from bownet.nets.build import build_backbone
 from bownet.nets.checkpoint import save_backbone
 from bownet.nets.taps import Backbone
-from bownet.training import Hooks, InMemory, Input, Record, Shard, steps_per_epoch, train
+from bownet.proxy import Look, look_at, proxy_rows
+from bownet.training import Diverged, Hooks, InMemory, Input, Record, Shard, how_far, steps_per_epoch, train
 from pipelines.machine import Machine
 from pipelines.stages.inputs import Cut, Share, Streamed, once_per_node, shared_cpus, streams
-from pipelines.stages.pictures import count_of, data_of, load_split
-from pipelines.store import Artifact, Estimate, Workspace
+from pipelines.stages.pictures import class_counts_of, clean_view, count_of, data_of, labels_of, load_split, row_reader
+from pipelines.store import Artifact, Estimate, Folder, Workspace
 
-CHECKPOINT = "checkpoint.pt"
+CHECKPOINT = "checkpoint.pt"  # the end of the last complete epoch
+EARLIER = "checkpoint-earlier.pt"  # the end of the one before
+WITHIN = "checkpoint-within-epoch.pt"  # a later one, if an epoch takes long; it may turn out to have diverged
 MAX_FAILURES = 8  # of workers or nodes, after which something else must be wrong
 
 
@@ -45,6 +49,7 @@ class TrainingJob:
     key: str
     cut: Cut | None = None  # what the task sees of an image that is stored as a file
     targets: Callable[[], NDArray[Any]] | None = None  # one per image
+    proxy: Proxy = field(default_factory=Proxy)
 
 
 def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
@@ -52,6 +57,7 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
+    require_labels(job.images, job.proxy)
     machine: Machine = work.machine
     stream = streams(job.images, machine)
     share = shared_cpus(machine, stream)
@@ -110,6 +116,8 @@ def _worker(config: dict[str, Any]) -> str | None:
     try:
         _train_on_worker(config)
     except ValueError as error:
+        if isinstance(error, Diverged) and error.good:
+            return f"{error}: {config['work'].scratch.path(CHECKPOINT)}"
         return str(error)
     return None
 
@@ -144,17 +152,48 @@ def _train_on_worker(config: dict[str, Any]) -> None:
         job.seed,
         shard=shard,
         parallel=lambda module: prepare_model(module, move_to_device=False),
-        resume=work.scratch.read_bytes(CHECKPOINT) if work.scratch.exists(CHECKPOINT) else None,
+        resume=last_checkpoint(work.scratch),
         hooks=Hooks(
-            save=lambda state: work.scratch.write_bytes(CHECKPOINT, state),
+            save=lambda state: save_epoch(work.scratch, state),
+            save_within=lambda state: work.scratch.write_bytes(WITHIN, state),
             on_epoch=lambda record: tell("epoch", record),
             on_step=lambda record: tell("step", record),
+            look=proxy_of(job) if shard.rank == 0 else None,
         ),
     )
     if shard.rank == 0:
         assert isinstance(task.backbone, Backbone)
         write_backbone(task.backbone, job.net, work)
         work.write_json("history.json", history)
+
+
+def save_epoch(scratch: Folder, state: bytes) -> None:
+    """A copy, not a rename, which object stores do not have: at every moment there is a whole one to continue from."""
+    if scratch.exists(CHECKPOINT):
+        scratch.write_bytes(EARLIER, scratch.read_bytes(CHECKPOINT))
+    scratch.write_bytes(CHECKPOINT, state)
+    scratch.delete(WITHIN)
+
+
+def last_checkpoint(scratch: Folder) -> bytes | None:
+    """The one that got furthest: a kill may leave one within an epoch that is complete by now."""
+    found = [scratch.read_bytes(name) for name in (CHECKPOINT, WITHIN) if scratch.exists(name)]
+    return max(found, key=how_far, default=None)
+
+
+def require_labels(images: Artifact, proxy: Proxy) -> None:
+    if proxy.every and not class_counts_of(images, "train"):
+        raise ValueError(f"proxy.every={proxy.every}: the training images have no labels, use 0")
+
+
+def proxy_of(job: TrainingJob) -> Look | None:
+    """The look at labelled training images that `proxy` asks for."""
+    if not job.proxy.every:
+        return None
+    data, labels = data_of(job.images), labels_of(job.images, "train")
+    rows = proxy_rows(labels, job.proxy.images)
+    pixels = row_reader(job.images, "train")(rows, lambda content, _: clean_view(content, data))
+    return look_at(job.proxy, pixels, labels[rows])
 
 
 def write_backbone(backbone: Backbone, net: Net, work: Workspace) -> None:
@@ -167,10 +206,10 @@ def training_estimate(images: Artifact, net: Net, optimiser: Optimiser, views: f
     with torch.device("meta"):
         parameters = sum(p.numel() for p in build_backbone(net, 0).parameters())
     steps = steps_per_epoch(n, optimiser) * optimiser.epochs
-    activations = round(
-        optimiser.batch * views * data.image_size**2 * 16 * 40
-    )  # about 40 maps of 16 channels at full size
+    shown = optimiser.batch // optimiser.accumulate * views
+    activations = round(shown * data.image_size**2) * 16 * 40  # about 40 maps of 16 channels at full size
     counts = f"{optimiser.epochs} epochs, {steps} steps of {optimiser.batch}" + (
         f" x {views:g} views" if views > 1 else ""
     )
-    return Estimate(counts, parameters * 16 + activations * 4 + n * data.image_size**2 * 3, parameters * 4)
+    weights = parameters * (20 if optimiser.ema else 16)
+    return Estimate(counts, weights + activations * 4 + n * data.image_size**2 * 3, parameters * 4)

@@ -105,6 +105,36 @@ def test_continues_bit_for_bit() -> None:
     assert [h["loss"] for h in history] == [h["loss"] for h in expected]
 
 
+def test_defaults_are_the_plain_loop_bit_for_bit() -> None:
+    """Forward, backward, SGD, and nothing else: whatever the loop does besides must not move a weight."""
+    images, targets = small_images(50), words(50)
+    config = Optimiser(epochs=2, iterations_per_epoch=None, batch=16, drops=(1,))
+    task = bow_task()
+    history = train(task, images, targets, config, seed=3)
+
+    plain = bow_task().train()
+    sgd = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    losses, step = [], 0
+    for epoch, lr in enumerate((0.1, 0.1 * 0.1)):
+        sgd.param_groups[0]["lr"] = lr
+        total = torch.zeros(())
+        for rows in batches(50, config, 3, epoch):
+            state = np.random.SeedSequence([3, step, 0]).generate_state(1, np.uint64)[0]
+            generator = torch.Generator().manual_seed(int(state >> np.uint64(1)))
+            y = torch.from_numpy(targets[rows].astype(np.int32))
+            loss, _ = plain(torch.from_numpy(images.images_NHWC[rows]), y, generator)
+            sgd.zero_grad()
+            loss.backward()
+            sgd.step()
+            total += loss.detach()
+            step += 1
+        losses.append((total / 4).item())
+    assert [h["loss"] for h in history] == losses
+    assert [h["lr"] for h in history] == [0.1, 0.1 * 0.1]
+    for name, value in plain.state_dict().items():
+        assert torch.equal(value, task.state_dict()[name]), name
+
+
 def test_another_seed_is_another_run() -> None:
     images, targets = small_images(48), words(48)
     config = Optimiser(epochs=1, iterations_per_epoch=None, batch=16, drops=())
@@ -144,7 +174,8 @@ def test_divergence_stops_the_run_with_the_epoch_and_the_rate() -> None:
         def forward(self, x: Tensor, y: None, g: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
             return (self.w**4).sum(), {}
 
-    with pytest.raises(ValueError, match=r"in epoch 1 at lr=100: it diverged, use a smaller optimiser.lr"):
+    message = r"loss=inf, .* in epoch 1, step \d of 10, at lr=100: it diverged, use a smaller optimiser.lr.*no good"
+    with pytest.raises(ValueError, match=message):
         train(Explodes(), small_images(160), None, config, seed=0)
 
 
