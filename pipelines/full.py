@@ -78,7 +78,9 @@ def experiment(exp: Experiment, store: Getter) -> list[Row]:
         settings = exp.vocabulary_of_round(round)
         vocabulary = store.get(BuildVocabulary(settings, exp.seed, images, net, arch, model=name))
         words = store.get(Quantize(images, net, vocabulary, settings.flip, words, model=name))
-        student = TrainStudent(exp.student, exp.seed + round, images, words, settings.min_perplexity, model=name)
+        student = TrainStudent(
+            exp.student, exp.seed + round, images, words, settings.min_perplexity, proxy=exp.proxy, model=name
+        )
         if exp.student.target == "perturbed":
             student = replace(student, teacher=net, vocabulary=vocabulary)
         net, arch = store.get(student), exp.student.net
@@ -92,14 +94,14 @@ def base_teacher(exp: Experiment, images: Artifact, store: Getter, name: str) ->
         assert exp.teacher.weights is not None
         return store.get(CheckpointNet(exp.teacher.net, exp.teacher.weights, model=name))
     if exp.teacher.kind != "deeper_clustering":
-        return store.get(TrainTeacher(exp.teacher, exp.seed, images, model=name))
+        return store.get(TrainTeacher(exp.teacher, exp.seed, images, proxy=exp.proxy, model=name))
     start: Artifact | None = None
     if exp.teacher.rotnet_first:
         t = exp.teacher
         first = Teacher(net=t.net, head_layers=t.head_layers, pad=t.pad, optimiser=exp.teacher.rotnet_first)
         start = store.get(TrainTeacher(first, exp.seed, images, model="RotNet"))
     like = Student(cutmix=exp.student.cutmix, perturbation=exp.student.perturbation)
-    return store.get(TrainTeacher(exp.teacher, exp.seed, images, like, start, model=name))
+    return store.get(TrainTeacher(exp.teacher, exp.seed, images, like, start, exp.proxy, model=name))
 
 
 def evaluate(name: str, net: Artifact, images: Artifact, exp: Experiment, store: Getter) -> Row:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from bownet.config import Student
+from bownet.config import Proxy, Student
 from bownet.images.views import random_view
 from bownet.nets.checkpoint import load_backbone
 from bownet.tasks.bow import BowTask, OnlineWords
@@ -16,7 +16,7 @@ from bownet.words.health import Health
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import data_of
 from pipelines.stages.teacher import new_backbone
-from pipelines.stages.training import TrainingJob, run_training, training_estimate
+from pipelines.stages.training import TrainingJob, require_labels, run_training, training_estimate
 from pipelines.stages.vocabulary import vocabulary_of
 from pipelines.stages.words import load_words
 from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
@@ -31,10 +31,14 @@ class TrainStudent(ModelStage):
     min_perplexity: float = field(default=0.0, metadata=NOT_IN_KEY)
     teacher: Artifact | None = None  # with its vocabulary, for student.target=perturbed
     vocabulary: Artifact | None = None
+    proxy: Proxy = field(default=Proxy(), metadata=NOT_IN_KEY)
 
     name = "student"
     title = "training"
     version = 2
+
+    def check(self) -> None:
+        require_labels(self.images, self.proxy)
 
     def estimate(self) -> Estimate:
         return training_estimate(self.images, self.student.net, self.student.optimiser)
@@ -52,6 +56,7 @@ class TrainStudent(ModelStage):
             work.key,
             cut=partial(random_view, size=data_of(self.images).image_size, area=g.crop_area, aspect=g.crop_aspect),
             targets=partial(load_words, self.words),
+            proxy=self.proxy,
         )
         return run_training(job, work)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from torch import nn
 
-from bownet.config import Net, Student, Teacher
+from bownet.config import Net, Proxy, Student, Teacher
 from bownet.images.views import random_view, shifted_view
 from bownet.nets.build import build_backbone
 from bownet.nets.checkpoint import load_backbone
@@ -17,8 +17,8 @@ from bownet.tasks.registry import Ingredients, build_task, entry
 from pipelines.stages.inputs import Cut
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import RESIZE, class_counts_of, data_of, labels_of
-from pipelines.stages.training import TrainingJob, run_training, training_estimate, write_backbone
-from pipelines.store import Artifact, Estimate, Workspace
+from pipelines.stages.training import TrainingJob, require_labels, run_training, training_estimate, write_backbone
+from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,14 @@ class TrainTeacher(ModelStage):
     images: Artifact
     like: Student | None = None  # whose perturbation and CutMix a task takes over
     start: Artifact | None = None  # the network that training goes on from; None for a fresh one
+    proxy: Proxy = field(default=Proxy(), metadata=NOT_IN_KEY)
 
     name = "teacher"
     title = "training"
     version = 1
 
     def check(self) -> None:
+        require_labels(self.images, self.proxy)
         if entry(self.teacher.kind).labels and not class_counts_of(self.images, "train"):
             raise ValueError(
                 f"teacher.kind={self.teacher.kind}: learns from labels, and the training images have none; "
@@ -83,6 +85,7 @@ class TrainTeacher(ModelStage):
             work.key,
             cut=cuts[task.cut],
             targets=partial(labels_of, self.images, "train") if task.labels else None,
+            proxy=self.proxy,
         )
         return run_training(job, work)
 
