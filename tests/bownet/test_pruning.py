@@ -125,3 +125,17 @@ def test_another_start_is_not_guessed_from_the_last(monkeypatch: pytest.MonkeyPa
     for centroids in (start, start + 1e-3, start.flip(0), start[:10]):
         assign(centroids)
     assert [guess is not None for guess in guesses] == [False, True, False, False]
+
+
+def test_bounds_that_are_reached_leave_out_nothing_near() -> None:
+    """Sixteen coordinates are known and the rest lies in one direction: each bound is then the score itself."""
+    spread = torch.cat([torch.ones(16), torch.tensor([0.95]), torch.zeros(D - 17)])
+    directions = torch.linalg.qr(torch.randn(D, D, generator=Generator().manual_seed(1)))[0]
+    generator = Generator().manual_seed(0)
+    centroids = (
+        torch.randn(K, D, generator=generator) * spread
+    ).abs() @ directions  # all on one side: tails are parallel
+    x = (torch.randn(3000, D, generator=generator) * spread).abs() @ directions
+    expected = all_distances(x, centroids)
+    second_best = torch.cdist(x.double(), centroids.double()).topk(2, largest=False).indices[:, 1]
+    assert torch.equal(nearest_index(x, centroids, second_best), expected)
