@@ -160,6 +160,7 @@ def test_all_parameters_learn() -> None:
     assert [name for name, p in task.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
 
 
+@pytest.mark.slow
 def test_it_learns() -> None:
     images = pictures(256)
     config = Optimiser(epochs=20, iterations_per_epoch=None, batch=16, schedule="cosine")

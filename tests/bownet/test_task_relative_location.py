@@ -73,6 +73,7 @@ def test_all_parameters_learn() -> None:
     assert loss.item() == pytest.approx(math.log(8), abs=0.5)  # it knows nothing yet
 
 
+@pytest.mark.slow
 def test_it_learns() -> None:
     """The sky is above and the ground below, so that the loss falls well under ln 8."""
     images = InMemory(pictures(192, 32).numpy())

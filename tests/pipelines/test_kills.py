@@ -165,6 +165,7 @@ def assert_same_words(made: Artifact, undisturbed: dict[str, Any]) -> None:
     assert files == others  # nothing is missing, nothing is left over, and all have the same sha256
 
 
+@pytest.mark.slow
 def test_workers_killed_while_features_are_extracted(nodes: Any, undisturbed: dict[str, Any], tmp_path: Path) -> None:
     store = store_with(undisturbed, tmp_path, "images", "random-net")
     kill = kill_workers(nodes, lambda: [*tmp_path.glob("scratch/vocabulary/*/train-*.vectors.npy")])
@@ -176,6 +177,7 @@ def test_workers_killed_while_features_are_extracted(nodes: Any, undisturbed: di
         assert vocabulary.read_bytes(name) == undisturbed["vocabulary"].read_bytes(name)
 
 
+@pytest.mark.slow
 def test_workers_killed_while_words_are_made(nodes: Any, undisturbed: dict[str, Any], tmp_path: Path) -> None:
     store = store_with(undisturbed, tmp_path, "images", "random-net", "vocabulary")
     kill = kill_workers(nodes, lambda: finished_words(tmp_path))
