@@ -76,7 +76,7 @@ class TrainTeacher(ModelStage):
             "random": partial(random_view, size=size, area=g.crop_area, aspect=g.crop_aspect),
         }
         job = TrainingJob(
-            partial(_task, self),
+            partial(new_task, self),
             self.images,
             self.teacher.net,
             self.teacher.optimiser,
@@ -97,7 +97,8 @@ def new_backbone(net: Net, seed: int, images: Artifact) -> Backbone:
     return backbone
 
 
-def _task(stage: TrainTeacher) -> nn.Module:
+def new_task(stage: TrainTeacher) -> nn.Module:
+    """What the stage trains, as it is before the first step."""
     images, kind = stage.images, stage.teacher.kind
     if stage.start:
         backbone = load_backbone(stage.start.local_path("backbone.safetensors"))

@@ -12,7 +12,7 @@ from pipelines.machine import Machine
 from pipelines.stages.images import Images
 from pipelines.stages.inputs import Share, Streamed
 from pipelines.stages.pictures import labels_of, load_split
-from pipelines.stages.teacher import _rotation_task
+from pipelines.stages.teacher import TrainTeacher, new_task
 from pipelines.stages.training import TrainingJob, proxy_of, require_labels
 from pipelines.store import Artifact, Store
 
@@ -43,7 +43,7 @@ def test_a_stream_shows_all_images_in_order(raw: Artifact) -> None:
 
 
 def test_the_proxy_looks_at_labelled_images(raw: Artifact) -> None:
-    task = _rotation_task(Teacher(net=NET, head_layers=1), 0, raw)
+    task = new_task(TrainTeacher(Teacher(net=NET, head_layers=1), 0, raw, model="RotNet"))
     job = TrainingJob(lambda: task, raw, NET, PASS, 0, "label", "key")
     assert proxy_of(job) is None
     look = proxy_of(replace(job, proxy=Proxy(every=1, images=60)))
