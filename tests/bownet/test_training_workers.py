@@ -17,6 +17,8 @@ from training_tasks import Regression, SelfTaught, numbers, pixels, without_time
 from bownet.config import Optimiser
 from bownet.training import Hooks, Shard, how_far, loop, train
 
+pytestmark = pytest.mark.slow
+
 WORLD = 2
 CONFIG = Optimiser(
     epochs=3, iterations_per_epoch=None, batch=11, drops=(2,), weight_decay=1e-3
@@ -70,6 +72,7 @@ def worker(rank: int, port: int, folder: Path) -> None:
         results["nan"] = str(error)
     results["saved"] = len(states)
     torch.save(results, folder / f"results-{rank}.pt")
+    torch.distributed.barrier()  # one that leaves while the other still listens would abort it
     torch.distributed.destroy_process_group()
 
 
