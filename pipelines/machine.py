@@ -68,6 +68,8 @@ def connect(object_store_memory: int | None = None) -> None:
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", "16")
     # Ray would give its workers the lowest priority but four: on a machine of our own that costs a tenth of the speed.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    # A thread that outlives its cluster would start a second one with its next call.
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     import ray
     import ray.data
 
@@ -85,10 +87,11 @@ def connect(object_store_memory: int | None = None) -> None:
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
-    for name in ("ray.data", "ray.train"):  # our own display tells what goes on; their files keep the details
+    # Our own display tells what goes on, and Ray Data's errors are raised as well; their files keep the details.
+    for name, level in (("ray.data", logging.CRITICAL), ("ray.train", logging.ERROR)):
         for handler in logging.getLogger(name).handlers:
             if isinstance(handler, logging.StreamHandler):
-                handler.setLevel(logging.ERROR)
+                handler.setLevel(level)
 
 
 def _wake_ray_data_often() -> None:
