@@ -69,6 +69,11 @@ def compare(
             sides = ((ours, calls[0]), (other, calls[1]))
             times = [_time(*side) for side in (sides if i % 2 == 0 else sides[::-1])]
             pairs.append(times if i % 2 == 0 else times[::-1])
+    return paired(name, pairs, bar)
+
+
+def paired(name: str, pairs: Sequence[Sequence[float]], bar: float) -> Result:
+    """Of seconds that ours took and the other took, measured side by side."""
     ratios = [b / a for a, b in pairs]
     ratio, quartiles = statistics.median(ratios), statistics.quantiles(ratios, n=4, method="inclusive")
     return Result(
@@ -100,14 +105,14 @@ def main(description: str | None, sections: dict[str, Section]) -> None:
 
 
 def on_ray(
-    measure: Callable[[bool, Machine], Sequence[Result]], object_store: int | None = None
+    measure: Callable[[bool, Machine], Sequence[Result]], object_store: int | None = None, cpus: int | None = None
 ) -> Callable[[bool], Sequence[Result]]:
-    """A section that needs a local Ray of its own."""
+    """A section that needs a local Ray of its own, which may be told to have more CPUs than there are."""
 
     def run(small: bool) -> Sequence[Result]:
         import ray
 
-        connect(object_store_memory=object_store)
+        connect(object_store_memory=object_store, cpus=cpus)
         try:
             return measure(small, survey(Resources()))
         finally:

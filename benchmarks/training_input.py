@@ -7,27 +7,24 @@ import os
 import numpy as np
 import torch
 
+from benchmarks.bare_training import BATCH, WORDS, student, words_of
 from benchmarks.harness import Result, compare
-from bownet.config import Net, Optimiser, Student
+from bownet.config import Optimiser
 from bownet.images.augment import to_float
 from bownet.nets.build import build_backbone
 from bownet.tasks.bow import BowTask, soft_cross_entropy
 from bownet.training import InMemory, train
 
-WORDS, BATCH = 2048, 128
-
 
 def measure(small: bool) -> list[Result]:
     """WRN-16-2 on 32x32 pictures, K=2048, as the paper trains it."""
-    steps, repeats = (1, 2) if small else (3, 9)
-    rng = np.random.default_rng(0)
-    images = rng.integers(256, size=(BATCH * steps, 32, 32, 3), dtype=np.uint8)
-    words = rng.integers(WORDS, size=(BATCH * steps, 1, 8, 8)).astype(np.uint16)
-    student = Student(net=Net(arch="wrn-16-2"))
+    steps, repeats = (1, 2) if small else (10, 11)
+    images = np.random.default_rng(0).integers(256, size=(BATCH * steps, 32, 32, 3), dtype=np.uint8)
+    words = words_of(len(images))
     once = Optimiser(epochs=1, iterations_per_epoch=None, batch=BATCH, drops=())
 
     def task() -> BowTask:
-        return BowTask(build_backbone(student.net, 0).to(memory_format=torch.channels_last), WORDS, student)
+        return BowTask(build_backbone(student().net, 0).to(memory_format=torch.channels_last), WORDS, student())
 
     ours_task, bare_task = task(), task()
     x = to_float(torch.from_numpy(images[:BATCH]))

@@ -20,6 +20,8 @@ class Resources(Settings):
 
     workers: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Training workers. None: one per GPU, or one in all without GPUs."""
+    min_workers: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Go on with as few when nodes are lost, and with more when they are back. None: wait for all of them."""
     cpus_per_worker: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPUs, and so threads, of a training worker. None: an equal share of all."""
     stream: bool | None = None
@@ -36,6 +38,7 @@ class Machine:
     cpus: int
     stream: bool | None = None
     board: Any = None  # handle of the progress board, an actor
+    min_workers: int | None = None  # fewer than `workers`, if training may go on with fewer
 
     def describe(self) -> str:
         device = f"{self.workers} GPU" if self.gpu else f"{self.cpus_per_worker} CPU"
@@ -56,7 +59,7 @@ SPIN_SHORTLY = {"GOMP_SPINCOUNT": "2000"}
 WORKER_VARIABLES = KEEP_MEMORY | SPIN_SHORTLY | {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2"}
 
 
-def connect(object_store_memory: int | None = None) -> None:
+def connect(object_store_memory: int | None = None, cpus: int | None = None) -> None:
     """Join the cluster that RAY_ADDRESS names, as it does within a job, or start a local one.
 
     Ray by itself would also join the cluster last started on this machine, and wait for minutes if that has died.
@@ -81,6 +84,7 @@ def connect(object_store_memory: int | None = None) -> None:
         log_to_driver=False,
         include_dashboard=False,
         object_store_memory=object_store_memory,
+        num_cpus=cpus,
         runtime_env={"env_vars": {name: os.environ[name] for name in WORKER_VARIABLES}},
     )
     _wake_ray_data_often()
@@ -119,9 +123,12 @@ def survey(resources: Resources, board: Any = None) -> Machine:
     workers = resources.workers or max(1, gpus)
     if gpus and workers > gpus:
         raise ValueError(f"resources.workers={workers}: the cluster has {gpus} GPUs, use 1..{gpus}")
+    fewest = resources.min_workers
+    if fewest is not None and fewest > workers:
+        raise ValueError(f"resources.min_workers={fewest}: there are {workers} training workers, use 1..{workers}")
     threads = resources.cpus_per_worker or max(1, cpus // workers)
     if workers * threads > cpus:
         raise ValueError(
             f"resources.workers={workers} x cpus_per_worker={threads}: the cluster has {cpus} CPUs, ask for fewer"
         )
-    return Machine(workers, threads, gpus > 0, max(1, cpus), resources.stream, board)
+    return Machine(workers, threads, gpus > 0, max(1, cpus), resources.stream, board, fewest)

@@ -183,7 +183,10 @@ def describe(record: Record, seconds_left: float | None) -> str:
         return f"shard {record['epoch']}/{record['epochs']}{left}"
     parts = [f"epoch {record['epoch'] + (record['kind'] == 'step')}/{record['epochs']}"]
     parts += [f"{name} {record[name]:.3f}" for name in ("loss", "floor", "accuracy") if name in record]
-    parts.append(f"{record['images_per_second']:.0f} images/s")
+    if "knn" in record:
+        parts.append(f"knn {record['knn']:.1f}%")
+    if "images_per_second" in record:
+        parts.append(f"{record['images_per_second']:.0f} images/s")
     if seconds_left is not None:
         parts.append(f"about {seconds_left:.0f} s left")
     return ", ".join(parts)

@@ -85,7 +85,7 @@ def train(
 
     for epoch in range(len(history), config.epochs):
         if running.steps == 0:  # the targets of an epoch that has begun are in its checkpoint
-            new = _renewed(task, epoch, images, shard)
+            new = _renewed(task, epoch, _told(images, epoch, config, hooks), shard)
             renewed = renewed if new is None else new
         own = targets if renewed is None else renewed
         task.train()
@@ -125,6 +125,7 @@ def train(
             "epoch": epoch + 1,
             "epochs": config.epochs,
             "lr": lr,
+            "workers": shard.world,
             "images_per_second": seen.images / seen.seconds,
             "input_wait": seen.input_wait,
             **seen.peaks,
@@ -256,7 +257,17 @@ def _peak_gpu_memory(device: torch.device) -> float:
     return torch.cuda.max_memory_allocated(device) / 1e9 if device.type == "cuda" else 0.0
 
 
-def _renewed(task: nn.Module, epoch: int, images: Input, shard: Shard) -> NDArray[Any] | None:
+def _told(images: Input, epoch: int, config: Optimiser, hooks: Hooks) -> Iterator[Tensor]:
+    """All images in order; looking at them takes long, and people and watchdogs must see that it goes on."""
+    told = time.monotonic()
+    for part in images:
+        yield part
+        if time.monotonic() - told > SECONDS_BETWEEN_LOOKS:
+            told = time.monotonic()
+            hooks.on_step({"epoch": epoch, "epochs": config.epochs, "done": 0.0})
+
+
+def _renewed(task: nn.Module, epoch: int, images: Iterable[Tensor], shard: Shard) -> NDArray[Any] | None:
     """New targets for a task that makes its own. Rank 0 makes them, for no two workers may differ in a bit."""
     if not isinstance(task, Renews):
         return None

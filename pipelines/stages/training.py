@@ -7,8 +7,6 @@ new driver on a new cluster continues where the old one was killed.
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,8 +24,10 @@ from bownet.nets.taps import Backbone
 from bownet.proxy import Look, look_at, proxy_rows
 from bownet.training import Diverged, Hooks, InMemory, Input, Record, Shard, how_far, steps_per_epoch, train
 from pipelines.machine import Machine
+from pipelines.progress import posted
 from pipelines.stages.inputs import Cut, Share, Streamed, once_per_node, shared_cpus, streams
 from pipelines.stages.pictures import class_counts_of, clean_view, count_of, data_of, labels_of, load_split, row_reader
+from pipelines.stages.watch import run_watched
 from pipelines.store import Artifact, Estimate, Folder, Workspace
 
 CHECKPOINT = "checkpoint.pt"  # the end of the last complete epoch
@@ -66,12 +66,13 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
         "targets": None if job.targets is None else once_per_node(job.targets),
     }
     per_worker: dict[str, float] = {"CPU": share.per_worker}
-    loop: Any = _worker  # Ray's annotations know neither its value
-    trainer: Any = TorchTrainer(  # nor that of the result
+    loop: Any = _worker  # Ray's annotations know neither its value,
+    number: Any = (machine.min_workers, machine.workers) if machine.min_workers else machine.workers  # nor ranges,
+    trainer: Any = TorchTrainer(  # nor what the result holds
         loop,
         train_loop_config={"job": job, "work": work, "share": share, **held},
         scaling_config=ScalingConfig(
-            num_workers=machine.workers,
+            num_workers=number,
             use_gpu=machine.gpu,
             resources_per_worker=per_worker | ({"GPU": 1} if machine.gpu else {}),
         ),
@@ -81,34 +82,28 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
             failure_config=FailureConfig(max_failures=MAX_FAILURES),
         ),
     )
-    refusal = _fit(trainer).return_value
+    refusal = _fit(trainer, machine.board, job.label).return_value
     if refusal:
         raise ValueError(refusal)
     history: list[Record] = work.read_json("history.json")
     return {
         "epochs": len(history),
         "final": history[-1],
-        "workers": machine.workers,
+        "workers": int(history[-1].get("workers", machine.workers)),
         "threads": share.threads,
         "streamed": stream,
     }
 
 
-def _fit(trainer: Any) -> Any:
-    """`trainer.fit()` in a thread: in the main one Ray Train takes Ctrl-C for itself and ends without a word."""
-    outcome: queue.Queue[Any] = queue.Queue()
+def _fit(trainer: Any, board: Any, what: str) -> Any:
+    """`trainer.fit()` in a thread: in the main one Ray Train takes Ctrl-C for itself and ends without a word.
 
-    def fit() -> None:
-        try:
-            outcome.put(trainer.fit())
-        except BaseException as error:
-            outcome.put(error)
-
-    threading.Thread(target=fit, daemon=True).start()
-    result = outcome.get()
-    if isinstance(result, BaseException):
-        raise result
-    return result
+    For workers that a cluster does not have it would wait for ever. Training posts what it does every second or so.
+    """
+    result: list[Any] = []
+    life = time.monotonic if board is None else partial(posted, board)
+    run_watched(lambda: result.append(trainer.fit()), life, what)
+    return result[0]
 
 
 def _worker(config: dict[str, Any]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from bownet.training import Hooks, Shard, how_far, loop, train
 pytestmark = pytest.mark.slow
 
 WORLD = 2
+LOOPBACK = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
 CONFIG = Optimiser(
     epochs=3, iterations_per_epoch=None, batch=11, drops=(2,), weight_decay=1e-3
 )  # 39 images: 10 10 10 9
@@ -41,11 +43,12 @@ def together(module: nn.Module) -> nn.Module:
     return nn.parallel.DistributedDataParallel(module)
 
 
-def worker(rank: int, port: int, folder: Path) -> None:
+def worker(rank: int, folder: Path) -> None:
     """All that two processes are needed for, in one pair of them: starting one takes seconds."""
     torch.set_num_threads(1)
-    address = f"tcp://127.0.0.1:{port}"
-    torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=WORLD)
+    os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
+    meeting = f"file://{folder / 'meeting'}"
+    torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=WORLD)
     shard = Shard(rank, WORLD)
     results: dict[str, Any] = {}
 
@@ -79,10 +82,7 @@ def worker(rank: int, port: int, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("workers")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(worker, (port, folder), nprocs=WORLD)
+    torch.multiprocessing.spawn(worker, (folder,), nprocs=WORLD)
     return [torch.load(folder / f"results-{rank}.pt") for rank in range(WORLD)]
 
 

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from bownet.config import Data
 from pipelines.machine import Machine, Resources, connect, survey
+from pipelines.stages.images import Images
+from pipelines.store import Artifact, Store
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, str(ROOT / "pipelines" / "full.py")]
@@ -27,14 +30,49 @@ def run_full(*arguments: str | Path, timeout: float = 300, **variables: str) -> 
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment(**variables))
 
 
+@pytest.fixture
+def diary(tmp_path: Path) -> Path:
+    return tmp_path / "diary"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
 @pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    """A local Ray in this process, as a program starts it."""
+def machine() -> Machine:
+    """A local Ray in this process, as a program starts it; all modules share it until one wants another."""
     import ray
 
-    connect()
-    yield survey(Resources())
+    if not ray.is_initialized():
+        connect()
+    return survey(Resources())
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """A cluster of one node with two CPUs, to which this process is connected as a program would be."""
+    import ray
+    from ray.cluster_utils import Cluster
+
     ray.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_maximum_startup_concurrency", "16")  # as `connect` starts a local Ray
+        patch.setenv("RAY_idle_worker_killing_time_threshold_ms", "600000")
+        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+        patch.setenv("RAY_ADDRESS", started.address)
+        connect()
+        yield started
+        ray.shutdown()
+        started.shutdown()
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory, machine: Machine) -> Artifact:
+    """A hundred small images, stored as pixels."""
+    data = Data(train=100, test=20, novel_per_class=1, image_size=16, shard_size=30)
+    return Store(tmp_path_factory.mktemp("raw"), machine=machine).get(Images(data))
 
 
 @pytest.fixture(scope="session")

@@ -69,6 +69,8 @@ def test_mlflow_holds_settings_scores_and_curves(smoke: dict[str, Any]) -> None:
     curve = client.get_metric_history(student.info.run_id, "train/loss")
     assert [point.step for point in curve] == [1, 2]
     assert student.data.metrics["vocabulary/perplexity"] > 1
+    watched = "loss floor gamma lr gradient_norm images_per_second input_wait peak_memory_gb workers"
+    assert student.data.metrics.keys() >= {f"train/{name}" for name in watched.split()}
     assert any(name.startswith("system/") for name in (children["RotNet"].data.metrics | student.data.metrics))
 
 

@@ -14,6 +14,7 @@ def two_gpus() -> Iterator[Machine]:
     import ray
     from ray.cluster_utils import Cluster
 
+    ray.shutdown()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "num_gpus": 2, "include_dashboard": False})
     ray.init(address=cluster.address, log_to_driver=False)
     yield Machine(workers=2, cpus_per_worker=2, gpu=True, cpus=4)

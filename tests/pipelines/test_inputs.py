@@ -21,12 +21,6 @@ PASS = Optimiser(epochs=3, iterations_per_epoch=None, batch=32, drops=())
 
 
 @pytest.fixture(scope="module")
-def raw(tmp_path_factory: pytest.TempPathFactory, machine: Machine) -> Artifact:
-    data = Data(train=100, test=20, novel_per_class=1, image_size=16, shard_size=30)
-    return Store(tmp_path_factory.mktemp("raw"), machine=machine).get(Images(data))
-
-
-@pytest.fixture(scope="module")
 def encoded(tmp_path_factory: pytest.TempPathFactory, machine: Machine) -> Artifact:
     """Photos whose every pixel is the number of the photo, so that a crop tells which one it is of."""
     folder = tmp_path_factory.mktemp("photos")

@@ -8,9 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import psutil
 import pytest
 import torch
 from conftest import environment
+from killing import wait_for, while_it_runs, workers_of
 
 from bownet.config import Data, Net, Vocabulary
 from pipelines.machine import Machine, Resources, connect, survey
@@ -50,23 +49,6 @@ def vocabulary_in(store: Store) -> Artifact:
 def words_in(store: Store) -> Artifact:
     images, net = teacher_in(store)
     return store.get(Quantize(images, net, vocabulary_in(store), flip=True, model="BoWNet"))
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
-    """A cluster of one node with two CPUs, to which this process is connected as a program would be."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_worker_maximum_startup_concurrency", "16")  # as `connect` starts a local Ray
-        patch.setenv("RAY_idle_worker_killing_time_threshold_ms", "600000")
-        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-        patch.setenv("RAY_ADDRESS", started.address)
-        connect()
-        yield started
-        ray.shutdown()
-        started.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +85,10 @@ def store_with(undisturbed: dict[str, Any], folder: Path, *stages: str) -> Store
     return Store(folder, machine=survey(Resources()))
 
 
+def finished_vectors(root: Path) -> list[Path]:
+    return list(root.glob("scratch/vocabulary/*/train-*.vectors.npy"))
+
+
 def finished_words(root: Path) -> list[Path]:
     """Shards that are whole; those that are being written have names that begin with a dot."""
     return list(root.glob("artifacts/words/*/train-*.words.npy"))
@@ -113,40 +99,12 @@ def identities(files: list[Path]) -> dict[str, tuple[int, int]]:
     return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
 
 
-def mapping(node: Any) -> list[psutil.Process]:
-    """The workers of a node of our cluster that run a pass over shards at this moment."""
-    found = []
-    for child in psutil.Process(node.all_processes["raylet"][0].process.pid).children():
-        try:
-            if MAP in " ".join(child.cmdline()):
-                found.append(child)
-        except psutil.NoSuchProcess:
-            continue
-    return found
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-    return found
-
-
-def while_it_runs(disturb: Callable[[], Any], run: Callable[[], Any]) -> tuple[Any, Any]:
-    """What both return; `disturb` has a thread of its own."""
-    with ThreadPoolExecutor(1) as other:
-        disturbing = other.submit(disturb)
-        made = run()
-        return disturbing.result(), made
-
-
 def kill_workers(nodes: Any, finished: Callable[[], list[Path]]) -> Callable[[], tuple[int, int]]:
     """Kill, after the first finished shard, all that work on others; how many died, and how many shards there were."""
 
     def kill() -> tuple[int, int]:
         wait_for(finished)
-        victims = mapping(nodes.head_node)
+        victims = workers_of(nodes.head_node, MAP)
         for victim in victims:
             os.kill(victim.pid, signal.SIGKILL)
         shards = len(finished())
@@ -155,6 +113,34 @@ def kill_workers(nodes: Any, finished: Callable[[], list[Path]]) -> Callable[[],
         return len(victims), shards
 
     return kill
+
+
+def lose_node(nodes: Any, node: Any, finished: Callable[[], list[Path]]) -> Callable[[], tuple[int, int]]:
+    """Remove a node that works while a pass goes on; how many workers it had, and how many shards were finished.
+
+    Workers outlive their raylet by a second or so, in which they could finish; those of a lost machine do not.
+    """
+
+    def lose() -> tuple[int, int]:
+        wait_for(finished)
+        working = wait_for(lambda: workers_of(node, MAP))
+        for worker in working:
+            worker.suspend()
+        try:
+            shards = len(finished())
+            nodes.remove_node(node, allow_graceful=False)
+        finally:
+            for worker in working:
+                worker.kill()
+        return len(working), shards
+
+    return lose
+
+
+def assert_same_vocabulary(vectors: torch.Tensor, made: Artifact, undisturbed: dict[str, Any]) -> None:
+    assert torch.equal(vectors, undisturbed["vectors"])
+    for name in ("vocabulary.safetensors", "counts.npy"):
+        assert made.read_bytes(name) == undisturbed["vocabulary"].read_bytes(name)
 
 
 def assert_same_words(made: Artifact, undisturbed: dict[str, Any]) -> None:
@@ -168,13 +154,11 @@ def assert_same_words(made: Artifact, undisturbed: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_workers_killed_while_features_are_extracted(nodes: Any, undisturbed: dict[str, Any], tmp_path: Path) -> None:
     store = store_with(undisturbed, tmp_path, "images", "random-net")
-    kill = kill_workers(nodes, lambda: [*tmp_path.glob("scratch/vocabulary/*/train-*.vectors.npy")])
+    kill = kill_workers(nodes, lambda: finished_vectors(tmp_path))
     (killed, shards), (vectors, vocabulary) = while_it_runs(kill, lambda: with_vectors(lambda: vocabulary_in(store)))
     assert killed >= 1
     assert 1 <= shards < SHARDS  # the pass was not over
-    assert torch.equal(vectors, undisturbed["vectors"])
-    for name in ("vocabulary.safetensors", "counts.npy"):
-        assert vocabulary.read_bytes(name) == undisturbed["vocabulary"].read_bytes(name)
+    assert_same_vocabulary(vectors, vocabulary, undisturbed)
 
 
 @pytest.mark.slow
@@ -199,7 +183,7 @@ def test_driver_killed_while_words_are_made(nodes: Any, undisturbed: dict[str, A
         )
     try:
         wait_for(lambda: finished_words(tmp_path) or driver.poll() is not None)
-        workers = mapping(nodes.head_node)
+        workers = workers_of(nodes.head_node, MAP)
         assert driver.poll() is None, log.read_text()
     finally:
         driver.kill()  # SIGKILL
@@ -217,27 +201,24 @@ def test_driver_killed_while_words_are_made(nodes: Any, undisturbed: dict[str, A
 
 
 @pytest.mark.slow
+def test_node_lost_while_features_are_extracted(nodes: Any, undisturbed: dict[str, Any], tmp_path: Path) -> None:
+    second = nodes.add_node(num_cpus=2)
+    store = store_with(undisturbed, tmp_path, "images", "random-net")
+    lose = lose_node(nodes, second, lambda: finished_vectors(tmp_path))
+    (working, shards), (vectors, vocabulary) = while_it_runs(lose, lambda: with_vectors(lambda: vocabulary_in(store)))
+    assert working >= 1
+    assert 1 <= shards < SHARDS
+    assert_same_vocabulary(vectors, vocabulary, undisturbed)
+
+
+@pytest.mark.slow
 def test_node_lost_while_words_are_made(nodes: Any, undisturbed: dict[str, Any], tmp_path: Path) -> None:
-    """Workers outlive their raylet by a second or so, in which they could finish; those of a lost machine do not."""
     second = nodes.add_node(num_cpus=2)
     store = store_with(undisturbed, tmp_path, "images", "random-net", "vocabulary")
     assert isinstance(store.machine, Machine)
     assert store.machine.cpus == 4
-
-    def remove() -> tuple[int, int]:
-        wait_for(lambda: finished_words(tmp_path))
-        working = wait_for(lambda: mapping(second))
-        for worker in working:
-            worker.suspend()
-        try:
-            shards = len(finished_words(tmp_path))
-            nodes.remove_node(second, allow_graceful=False)
-        finally:
-            for worker in working:
-                worker.kill()
-        return len(working), shards
-
-    (working, shards), words = while_it_runs(remove, lambda: words_in(store))
+    lose = lose_node(nodes, second, lambda: finished_words(tmp_path))
+    (working, shards), words = while_it_runs(lose, lambda: words_in(store))
     assert working >= 1
     assert 1 <= shards < SHARDS
     assert_same_words(words, undisturbed)

@@ -173,14 +173,11 @@ def test_restarted_lease_table_lets_holders_speak_first() -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     ray = pytest.importorskip("ray")
-    ours = not ray.is_initialized()
-    if ours:
-        here = {"env_vars": {"PYTHONPATH": str(REPOSITORY)}}
-        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, runtime_env=here)
+    ray.shutdown()
+    here = {"env_vars": {"PYTHONPATH": str(REPOSITORY)}}
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, runtime_env=here)
     yield ray
-    ray.kill(ray.get_actor(ACTOR, namespace=NAMESPACE))  # a restarted one stays quiet for a while
-    if ours:
-        ray.shutdown()
+    ray.shutdown()
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ def nodes() -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
+    ray.shutdown()
     started = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
     started.add_node(num_cpus=4)
     ray.init(address=started.address, log_to_driver=False)

@@ -35,6 +35,8 @@ def test_a_record_in_words() -> None:
     assert describe(epoch(1, accuracy=0.25), None) == "epoch 1/4, loss 1.500, accuracy 0.250, 321 images/s"
     step = {"kind": "step", "epoch": 0, "epochs": 4, "done": 0.5, "images_per_second": 10.0}
     assert describe(step, None) == "epoch 1/4, 10 images/s"
+    assert describe(epoch(1, knn=41.26), None) == "epoch 1/4, loss 1.500, knn 41.3%, 321 images/s"
+    assert describe({"kind": "step", "epoch": 0, "epochs": 4, "done": 0.0}, None) == "epoch 1/4"
     assert describe({"kind": "iteration", "epoch": 7, "inertia": 2.0}, 3.0) == "iteration 7, inertia 2.000"
 
 

@@ -4,184 +4,18 @@ import json
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
-import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import BaseModel
+from diary_stages import Diary, Shards, Sum, in_child, wait_for_line
 
-from pipelines.store import Artifact, CorruptArtifact, Observer, Stage, Store, StoreError, Workspace, stages
+from pipelines.store import Artifact, CorruptArtifact, Store, StoreError, Workspace, stages
 from pipelines.store.artifacts import verified_manifest
-from pipelines.store.fingerprint import fingerprint
-from pipelines.store.housekeeping import delete_garbage, find_garbage, survey
-from pipelines.store.locks import single_flight
+from pipelines.store.housekeeping import survey
 from pipelines.store.storage import Folder, absolute_root
-
-REPOSITORY = Path(__file__).parents[2]
-
-
-@dataclass(frozen=True)
-class Shards(Stage):
-    """Writes `count` shards, skips those that are there, and notes each one it makes in a diary outside."""
-
-    name: ClassVar[str] = "shards"
-    version: ClassVar[int] = 1
-    count: int
-    diary: Path
-    raise_at: int = -1
-    hang_at: int = -1
-    seconds: float = 0.0
-
-    def config(self) -> dict[str, Any]:
-        return {"count": self.count}
-
-    def build(self, work: Workspace) -> dict[str, Any]:
-        self.note("build")
-        for i in range(self.count):
-            if work.exists(f"shards/{i}.npy"):
-                continue
-            if i == self.raise_at:
-                raise RuntimeError("power cut")
-            if i == self.hang_at:
-                work.scratch.write_json("checkpoint.json", {"next": i})
-                work.write_via(f"shards/{i}.npy", self.hang)
-            self.note(f"shard {i}")
-            work.write_npy(f"shards/{i}.npy", np.full(4, i))
-        time.sleep(self.seconds)
-        return {"rows": 4 * self.count}
-
-    def note(self, line: str) -> None:
-        with self.diary.open("a") as file:
-            file.write(line + "\n")
-
-    def hang(self, path: Path) -> None:
-        path.write_bytes(b"half a shard")
-        self.note("hanging")
-        time.sleep(60)
-
-
-@dataclass(frozen=True)
-class Sum(Stage):
-    """Made from shards."""
-
-    name: ClassVar[str] = "sum"
-    version: ClassVar[int] = 1
-    shards: Artifact
-    scale: int = 1
-
-    def config(self) -> dict[str, Any]:
-        return {"scale": self.scale}
-
-    def inputs(self) -> dict[str, Artifact]:
-        return {"shards": self.shards}
-
-    def build(self, work: Workspace) -> dict[str, Any]:
-        total = sum(int(self.shards.read_npy(name).sum()) for name in self.shards.manifest()["files"])
-        work.write_json("sum.json", self.scale * total)
-        return {"sum": np.int64(self.scale * total)}
-
-    @property
-    def label(self) -> str:
-        return f"sum x {self.scale}"
-
-
-class Diary(Observer):
-    """What the store told, in order."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def on_start(self, stage: Stage, artifact: Artifact) -> None:
-        self.told.append(f"start {stage.label}")
-
-    def on_done(self, stage: Stage, artifact: Artifact, cached: bool, seconds: float) -> None:
-        self.told.append(f"done {stage.label} {cached}")
-
-    def on_waiting(self, stage: Stage, artifact: Artifact, holder: str) -> None:
-        self.told.append(f"waiting for {holder}")
-
-    def on_corrupt(self, stage: Stage, artifact: Artifact, reason: str) -> None:
-        self.told.append(f"corrupt {reason}")
-
-
-@pytest.fixture
-def diary(tmp_path: Path) -> Path:
-    return tmp_path / "diary"
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-def in_child(root: Path, stage: str, before: str = "") -> subprocess.Popen[str]:
-    """A process that asks the store for the stage, given as source text."""
-    script = f"""
-from pathlib import Path
-from tests.pipelines.test_store import *
-{before}
-try:
-    Store({str(root)!r}).get({stage})
-except StoreError as error:
-    raise SystemExit(str(error))
-"""
-    command = [sys.executable, "-c", script]
-    return subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(diary: Path, line: str) -> None:
-    deadline = time.monotonic() + 20
-    while not (diary.exists() and line in diary.read_text().splitlines()):
-        assert time.monotonic() < deadline, f"{line!r} never came"
-        time.sleep(0.02)
-
-
-class Size(BaseModel):
-    words: int
-    rates: tuple[float, ...] = (0.1, 1e-05)
-
-
-def test_fingerprint_is_the_same_forever() -> None:
-    config = {"size": Size(words=2048), "taps": ("conv4",), "on": True}
-    assert fingerprint("vocabulary", 3, config, {"net": "ab12"}) == "53dab1576f7587b7a2de"
-
-
-def test_fingerprint_sees_values_not_spelling() -> None:
-    base = fingerprint("s", 1, {"a": 1, "b": (1, 2)}, {})
-    assert base == fingerprint("s", 1, {"b": [1, 2], "a": 1}, {})
-    spelt_out = {"words": 1, "rates": [0.1, 1e-5]}
-    assert fingerprint("s", 1, Size(words=1), {}) == fingerprint("s", 1, spelt_out, {})
-    others = [
-        fingerprint("t", 1, {"a": 1, "b": (1, 2)}, {}),
-        fingerprint("s", 2, {"a": 1, "b": (1, 2)}, {}),
-        fingerprint("s", 1, {"a": 1, "b": (2, 1)}, {}),
-        fingerprint("s", 1, {"a": 1.5, "b": (1, 2)}, {}),
-        fingerprint("s", 1, {"a": "1", "b": (1, 2)}, {}),
-        fingerprint("s", 1, {"a": 1, "b": (1, 2)}, {"net": "x"}),
-        fingerprint("s", 1, {"a": 1, "b": (1, 2)}, {"words": "x"}),
-    ]
-    assert len({base, *others}) == 1 + len(others)
-
-
-@pytest.mark.parametrize(
-    ("config", "says"),
-    [
-        ({"rate": float("nan")}, "config.rate=nan"),
-        ({"rates": [1.0, float("inf")]}, r"config.rates\[1\]=inf"),
-        ({"net": {1: "a"}}, "config.net: 1 is not text"),
-        ({"taps": {"conv4"}}, "config.taps={'conv4'}: a set"),
-        (Size(words=1, rates=(float("nan"),)), r"config.rates\[0\]=nan"),
-    ],
-)
-def test_fingerprint_refuses_by_name(config: Any, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        fingerprint("s", 1, config, {})
 
 
 def test_built_once_then_cached(root: Path, diary: Path) -> None:
@@ -331,7 +165,7 @@ def test_folders_behave_alike_everywhere(root: str, tmp_path: Path) -> None:
 
 def test_killed_build_is_finished_by_another(root: Path, diary: Path) -> None:
     child = in_child(root, f"Shards(4, Path({str(diary)!r}), hang_at=2)")
-    wait_for(diary, "hanging")
+    wait_for_line(diary, "hanging")
     shards = Store(root).plan(Shards(4, diary))
     assert not shards.exists()
     assert any(entry.name.startswith("shards/.tmp-") for entry in shards.folder.walk())
@@ -490,72 +324,6 @@ def test_full_disk_is_one_line_and_no_truncated_file(root: Path) -> None:
     [entry] = survey(str(root))
     assert entry.state == "half-built"
     assert [file.name for file in entry.artifact.folder.walk()] == ["small"]
-
-
-def test_gc_keeps_what_runs_need_and_its_ancestors(root: Path, diary: Path) -> None:
-    store = Store(root)
-    kept = store.get(Sum(store.get(Shards(2, diary))))
-    freed = store.get(Sum(store.get(Shards(3, diary))))
-    with pytest.raises(RuntimeError):
-        store.get(Shards(9, diary, raise_at=1))
-    store.record_run("monday", [kept.ref], {"preset": "demo"})
-    garbage = find_garbage(store.root)
-    assert sorted(entry.state for entry in garbage.entries) == ["half-built", "whole", "whole"]
-    deleted, spared = delete_garbage(store.root, garbage)
-    assert len(deleted) == 3
-    assert not spared
-    assert {entry.key for entry in survey(store.root)} == {kept.key, store.plan(Shards(2, diary)).key}
-    assert not store.is_cached(freed)
-    assert Store(root).is_cached(kept)
-    assert not list((root / "begun").iterdir())
-
-
-def test_gc_never_touches_what_is_being_built_nor_its_inputs(root: Path, diary: Path) -> None:
-    store = Store(root)
-    shards = store.get(Shards(2, diary))
-    total = store.plan(Sum(shards))
-    total.begun.write_json(f"{total.key}.json", {"inputs": {"shards": shards.ref}})
-    total.scratch.write_bytes("checkpoint", b"half")
-    with single_flight(store.root, total.key):
-        garbage = find_garbage(store.root)
-        assert garbage.entries == []
-        assert [*garbage.held] == [total.key]
-    garbage = find_garbage(store.root)
-    assert {entry.key for entry in garbage.entries} == {shards.key, total.key}
-    with single_flight(store.root, total.key):  # taken between the survey and the deletion
-        deleted, spared = delete_garbage(store.root, garbage)
-    assert [entry.key for entry in deleted] == [shards.key]
-    assert [entry.key for entry in spared] == [total.key]
-    assert total.scratch.read_bytes("checkpoint") == b"half"
-
-
-def test_gc_spares_a_run_that_began_meanwhile(root: Path, diary: Path) -> None:
-    store = Store(root)
-    shards = store.get(Shards(2, diary))
-    garbage = find_garbage(store.root)
-    store.record_run("late", [shards.key], {})
-    assert delete_garbage(store.root, garbage) == ([], garbage.entries)
-    assert Store(root).is_cached(shards)
-
-
-def test_gc_sweeps_scratch_that_outlived_its_build(root: Path, diary: Path) -> None:
-    store = Store(root)
-    shards = store.get(Shards(2, diary))
-    store.record_run("monday", [shards.key])
-    shards.scratch.write_bytes("checkpoint", b"old")
-    delete_garbage(store.root, find_garbage(store.root))
-    assert not shards.scratch.exists()
-    assert Store(root).is_cached(shards)
-
-
-def test_gc_refuses_a_run_it_cannot_read(root: Path, diary: Path) -> None:
-    store = Store(root)
-    store.get(Shards(2, diary))
-    (root / "runs").mkdir()
-    for text in ("{", '{"run": "x"}'):
-        (root / "runs/x.json").write_text(text)
-        with pytest.raises(StoreError, match=r"runs/x\.json"):
-            find_garbage(store.root)
 
 
 def test_run_names_are_file_names(root: Path) -> None:

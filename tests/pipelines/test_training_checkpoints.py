@@ -99,7 +99,7 @@ def test_everything_recorded_reaches_mlflow(tmp_path: Path) -> None:
     client = mlflow.MlflowClient(uri)
     (experiment,) = client.search_experiments(filter_string="name = 'records'")
     (run,) = [run for run in client.search_runs([experiment.experiment_id]) if run.info.run_name == "model"]
-    names = {"loss", "lr", "gradient_norm", "images_per_second", "input_wait", "peak_memory_gb", "knn", "w"}
+    names = {"loss", "lr", "gradient_norm", "images_per_second", "input_wait", "peak_memory_gb", "workers", "knn", "w"}
     assert run.data.metrics.keys() == {f"train/{name}" for name in names}
     curve = client.get_metric_history(run.info.run_id, "train/knn")
     assert [(point.step, point.value) for point in curve] == [(1, 51.0), (2, 52.0)]

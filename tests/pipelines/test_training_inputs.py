@@ -3,28 +3,19 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
 
-from bownet.config import Data, Net, Optimiser, Proxy, Teacher
+from bownet.config import Net, Optimiser, Proxy, Teacher
 from bownet.training import InMemory, Shard
-from pipelines.machine import Machine
-from pipelines.stages.images import Images
 from pipelines.stages.inputs import Share, Streamed
 from pipelines.stages.pictures import labels_of, load_split
 from pipelines.stages.teacher import TrainTeacher, new_task
 from pipelines.stages.training import TrainingJob, proxy_of, require_labels
-from pipelines.store import Artifact, Store
+from pipelines.store import Artifact
 
 NET = Net(arch="wrn-10-1")
 SHARE = Share(0.5, 1, 0.5)
 PASS = Optimiser(epochs=3, iterations_per_epoch=None, batch=32, drops=())
-
-
-@pytest.fixture(scope="module")
-def raw(tmp_path_factory: pytest.TempPathFactory, machine: Machine) -> Artifact:
-    data = Data(train=100, test=20, novel_per_class=1, image_size=16, shard_size=30)
-    return Store(tmp_path_factory.mktemp("raw"), machine=machine).get(Images(data))
 
 
 def test_a_stream_begins_where_it_is_told_to(raw: Artifact) -> None:

@@ -37,6 +37,7 @@ def trial(config: dict[str, Any]) -> None:
 
 def test_trials_share_one_build(tmp_path: Path) -> None:
     here = {"env_vars": {"PYTHONPATH": str(Path(__file__).parent)}}  # so that trials can import this module
+    ray.shutdown()
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=here)
     try:
         space = {"root": str(tmp_path / "store"), "log": str(tmp_path / "log"), "number": tune.grid_search([1, 2])}
