@@ -1,11 +1,10 @@
 """Training, as ratios in one run: Ray Train workers against a bare loop, two workers against one, bow against labels.
 
-python benchmarks/train.py --json FILE      a few minutes; --only workers,bow chooses
+python benchmarks/train.py --json FILE      a few minutes; --only worker,workers,bow chooses
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from benchmarks import bow_step, training_workers
 from benchmarks.harness import Section, main, on_ray
 
 SECTIONS: dict[str, Section] = {
-    "workers": on_ray(training_workers.measure, cpus=2 * (os.cpu_count() or 1)),
+    "worker": on_ray(training_workers.one_against_bare),
+    "workers": on_ray(training_workers.two_against_one, cpus=2 * training_workers.CORES),
     "bow": bow_step.measure,
 }
 

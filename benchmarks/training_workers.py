@@ -6,12 +6,16 @@ import os
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from torch import Generator, Tensor
 
@@ -30,6 +34,8 @@ from pipelines.store import Artifact, Store, Workspace
 
 ROOT = Path(__file__).resolve().parents[1]
 BARE, ONE, TWO = "bare", "one", "two"
+TURNS = {True: 2, False: 5}  # if small, and if not
+CORES = os.cpu_count() or 1
 
 
 class InTurns(BowTask):
@@ -50,43 +56,77 @@ def new_task(folder: Path, name: str) -> InTurns:
     return task
 
 
-def measure(small: bool, machine: Machine) -> list[Result]:
+def one_against_bare(small: bool, machine: Machine) -> list[Result]:
+    """Speed and peak memory of one worker with all threads, and of a bare loop with as many."""
+    count = TURNS[small]
+    with trainings(small, machine) as start:
+        one = start(ONE, 1)
+        command = [sys.executable, "-m", bare_training.__name__, str(start.folder), BARE, str(count), str(CORES)]
+        with subprocess.Popen(command, cwd=ROOT) as bare:
+            seconds = play(start.folder, [BARE, ONE], count, partial(without_ray, bare.pid))
+        memory = one.result()["final"]["peak_memory_gb"]
+        bare_memory = float((start.folder / f"{BARE}.memory").read_text())
+    share = bare_memory / memory
+    memory_name = "peak memory of a bare loop with its images / of one Ray Train worker"
+    return [
+        paired("bare loop / one Ray Train worker", pairs(seconds, ONE, BARE), bar=0.95),
+        Result(memory_name, share, 1 / 1.1, share >= 1 / 1.1, memory, bare_memory, (share, share), unit="GB"),
+    ]
+
+
+def two_against_one(small: bool, machine: Machine) -> list[Result]:
+    """Two workers that share the threads, and one that has them all."""
+    with trainings(small, machine) as start:
+        running = [start(ONE, 1), start(TWO, 2)]
+        seconds = play(start.folder, [ONE, TWO], TURNS[small], lambda name: nullcontext())
+        for training in running:
+            training.result()
+    return [paired("one worker with all threads / two that share them", pairs(seconds, TWO, ONE), bar=0.9)]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Starts trainings on Ray Train that wait for their turns."""
+
+    folder: Path
+    images: Artifact
+    count: int
+    threads: ThreadPoolExecutor
+
+    def __call__(self, name: str, workers: int) -> Future[dict[str, Any]]:
+        machine = Machine(workers, CORES // workers, False, CORES)
+        return self.threads.submit(on_ray_train, self.folder, name, self.images, machine, self.count)
+
+
+@contextmanager
+def trainings(small: bool, machine: Machine) -> Iterator[Start]:
     """Ray must believe in twice the CPUs, so that two trainings can be there at once, in turns."""
     import ray.cloudpickle
 
     for module in (turns, bare_training, sys.modules[__name__]):  # workers cannot import this folder
         ray.cloudpickle.register_pickle_by_value(module)
-    cores, count = os.cpu_count() or 1, 2 if small else 15
-    with tempfile.TemporaryDirectory() as path, ThreadPoolExecutor(2) as trainers:
+    with tempfile.TemporaryDirectory() as path, ThreadPoolExecutor(2) as threads:
         folder = Path(path)
-        images = Store(folder / "store", machine=machine).get(
-            Images(Data(train=512 if small else 10_240, test=1, novel_per_class=1))
-        )
+        data = Data(train=512 if small else 10_240, test=1, novel_per_class=1)
+        images = Store(folder / "store", machine=machine).get(Images(data))
         np.save(folder / "images.npy", load_split(images, "train"))
-        started = [
-            trainers.submit(on_ray_train, folder, name, images, Machine(workers, cores // workers, False, cores), count)
-            for name, workers in ((ONE, 1), (TWO, 2))
-        ]
-        command = [sys.executable, "-m", bare_training.__name__, path, BARE, str(count), str(cores)]
-        with subprocess.Popen(command, cwd=ROOT) as bare:
+        yield Start(folder, images, TURNS[small], threads)
 
-            def alive() -> None:
-                assert bare.poll() is None, "the bare loop has died"
-                for trainer in started:
-                    if trainer.done():
-                        trainer.result()
 
-            seconds = play(folder, [BARE, ONE, TWO], count, alive)
-        memory = started[0].result()["final"]["peak_memory_gb"]
-        started[1].result()
-        bare_memory = float((folder / f"{BARE}.memory").read_text())
-    share = bare_memory / memory
-    memory_name = "peak memory of a bare loop with its images / of one Ray Train worker"
-    return [
-        paired("bare loop / one Ray Train worker", pairs(seconds, ONE, BARE), bar=0.95),
-        paired("one worker with all threads / two that share them", pairs(seconds, TWO, ONE), bar=0.9),
-        Result(memory_name, share, 1 / 1.1, share >= 1 / 1.1, memory, bare_memory, (share, share), unit="GB"),
-    ]
+@contextmanager
+def without_ray(bare: int, name: str) -> Iterator[None]:
+    """Stop all processes of Ray while the bare loop runs: it shall not pay for what surrounds the other side."""
+    others = [process for process in psutil.Process().children(recursive=True) if process.pid != bare]
+    if name != BARE:
+        yield
+        return
+    for process in others:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in others:
+            process.resume()
 
 
 def pairs(seconds: dict[str, list[float]], ours: str, other: str) -> list[tuple[float, float]]:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
 import torch.distributed
 
-STEPS = 20  # of a turn
+STEPS = 10  # of a turn
+LOOK = 0.02  # seconds between two looks of one that waits
 
 
 class Player:
-    """Within a training: call `step` at the start of each step. A turn is all between one start and the 20th after it.
+    """Within a training: call `step` at the start of each step. A turn is all between one start and the tenth after it.
 
     What happens between steps counts, then: input, backward pass, optimiser, records, checkpoints.
     """
@@ -34,26 +36,30 @@ class Player:
             write(self._folder / f"{self._name}.{turn - 1}.done", f"{time.perf_counter() - self._started}")
         begin = self._folder / f"{self._name}.{turn}"
         while not begin.exists():
-            time.sleep(0.002)
+            time.sleep(LOOK)
         self._started = time.perf_counter()
 
     def _speaks(self) -> bool:
         return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
 
-def play(folder: Path, names: Sequence[str], turns: int, alive: Callable[[], None]) -> dict[str, list[float]]:
-    """Give every player `turns` turns after one to warm up; seconds of each. `alive` raises if a player has died.
+def play(
+    folder: Path, names: Sequence[str], turns: int, quiet: Callable[[str], AbstractContextManager[None]]
+) -> dict[str, list[float]]:
+    """Give every player `turns` turns after one to warm up; seconds of each. Within `quiet(name)` others are still.
 
     A player must be ready to take one more turn, which it may take at any time.
     """
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(turns + 1):
         for name in names[:: 1 if turn % 2 else -1]:
-            (folder / f"{name}.{turn}").touch()
             done = folder / f"{name}.{turn}.done"
-            while not done.exists():
-                alive()
-                time.sleep(0.002)
+            with quiet(name):
+                (folder / f"{name}.{turn}").touch()
+                deadline = time.monotonic() + 600
+                while not done.exists():
+                    assert time.monotonic() < deadline, f"{name} does not take its turn"
+                    time.sleep(LOOK)
             if turn:
                 seconds[name].append(float(done.read_text()))
     for name in names:

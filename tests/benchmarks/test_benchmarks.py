@@ -39,6 +39,7 @@ def test_it_runs_and_writes_json(program: str, section: str, tmp_path: Path) -> 
         ("words.py", "minibatch"),
         ("words.py", "quantise"),
         ("words.py", "targets"),
+        ("train.py", "worker"),
         ("train.py", "workers"),
         ("train.py", "bow"),
     ],
