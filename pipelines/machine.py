@@ -58,7 +58,7 @@ KEEP_MEMORY = {
 # the machine. Short spinning keeps the speed of an idle one.
 SPIN_SHORTLY = {"GOMP_SPINCOUNT": "2000"}
 # The controller of Ray Train takes a step this often; at its default of 2 s a short training starts seconds later.
-WORKER_VARIABLES = KEEP_MEMORY | SPIN_SHORTLY | {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1"}
+WORKER_VARIABLES = KEEP_MEMORY | SPIN_SHORTLY | {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2"}
 
 
 def connect(object_store_memory: int | None = None, cpus: int | None = None) -> None:
