@@ -1,0 +1,40 @@
+"""A complete experiment."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from bownet.config.data import Data
+from bownet.config.method import Proxy, Round, Student, Teacher, Vocabulary
+from bownet.config.protocols import Protocols
+
+
+class Experiment(Protocols):
+    """A complete experiment: images, teacher, rounds of vocabulary and student, evaluation."""
+
+    name: str = "experiment"
+    """Name of the experiment in MLflow."""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Seed of all training and clustering."""
+    rounds: Annotated[int, Field(ge=0, le=16)] = 1
+    """How often a student is trained; each one teaches the next. 0 evaluates the base teacher only."""
+    data: Data = Data()
+    teacher: Teacher = Teacher()
+    vocabulary: Vocabulary = Vocabulary()
+    student: Student = Student()
+    per_round: tuple[Round, ...] = ()
+    """Tap and PCA of each round, as for a random base; empty for the vocabulary's own in every round."""
+    proxy: Proxy = Proxy()
+
+    @model_validator(mode="after")
+    def _one_per_round(self) -> Experiment:
+        if self.per_round and len(self.per_round) != self.rounds:
+            raise ValueError(f"per_round has {len(self.per_round)} entries for rounds={self.rounds}: give one for each")
+        return self
+
+    def vocabulary_of_round(self, round: int) -> Vocabulary:
+        """Settings of round 1, 2, ..."""
+        own = self.per_round[round - 1].model_dump() if self.per_round else {}
+        return self.vocabulary.model_copy(update=own)
