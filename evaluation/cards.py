@@ -2,34 +2,85 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
-from bownet.config import Fewshot, Linear
+from bownet.config import Fewshot, Knn, Linear, Retrieval
+
+FROZEN = "the whole backbone, batch norm in evaluation mode"
+VIEW = "the plain image, no augmentation"
 
 
-def linear_card(config: Linear, seed: int, counts: dict[str, int], data_key: str, channels: int) -> dict[str, Any]:
+class Split(TypedDict):
+    """Which images: the key of the data, the name of the split in it, and how many there are."""
+
+    split: str
+    images: int
+    data: str
+
+
+def linear_card(config: Linear, seed: int, train: Split, test: Split, pooling: Mapping[str, str]) -> dict[str, Any]:
+    """`pooling` says of each tap what was done to its map."""
     return {
         "protocol": "linear classifier on cached frozen features",
-        "train": {"split": "train", "images": counts["train"], "data": data_key},
-        "test": {"split": "test", "images": counts["test"], "data": data_key},
-        "view": "the plain image, no augmentation",
-        "feature": f"globally pooled, {channels} values",
-        "solver": {"name": "SGD", **config.model_dump()},
-        "metric": "top-1 accuracy in percent after the last epoch",
-        "frozen": "the whole backbone, batch norm in evaluation mode",
+        "train": train,
+        "test": test,
+        "view": VIEW,
+        "feature": dict(pooling),
+        "normalisation": "each value standardised over the training set" if config.batch_norm else "none",
+        "solver": {
+            "name": "SGD on softmax cross-entropy, weight decay on weights and bias, one classifier for each feature",
+            **config.model_dump(exclude={"features", "taps", "pool", "crop_area", "batch_norm"}),
+        },
+        "metric": "top-1 and top-5 accuracy in percent after the last epoch",
+        "frozen": FROZEN,
         "seed": seed,
     }
 
 
-def fewshot_card(config: Fewshot, split: str, counts: dict[str, int], data_key: str, channels: int) -> dict[str, Any]:
+def fewshot_card(config: Fewshot, test: Split, sha256: str, pooling: str) -> dict[str, Any]:
+    """`sha256` is of the names and labels of the images, in order: with the settings it determines the episodes."""
     return {
         "protocol": "few-shot episodes with cosine prototypes",
-        "test": {"split": split, "images": counts[split], "data": data_key},
-        "view": "the plain image, no augmentation",
-        "feature": f"globally pooled, {channels} values, L2-normalised",
-        "prototype": "mean of the normalised support features, normalised",
+        "test": {**test, "sha256": sha256},
+        "view": VIEW,
+        "feature": pooling,
+        "normalisation": "L2, of every feature and again of the prototype",
+        "solver": {"name": "prototype: mean of the normalised support features, normalised; the highest cosine"},
         "episodes": config.model_dump(),
         "sampling": "without replacement within an episode",
         "metric": "mean accuracy over episodes in percent, 95% interval 1.96 std / sqrt(episodes)",
-        "frozen": "the whole backbone, batch norm in evaluation mode",
+        "frozen": FROZEN,
+        "seed": config.seed,
+    }
+
+
+def knn_card(config: Knn, train: Split, test: Split, pooling: str) -> dict[str, Any]:
+    return {
+        "protocol": "weighted nearest neighbours on cached frozen features",
+        "train": train,
+        "test": test,
+        "view": VIEW,
+        "feature": pooling,
+        "normalisation": "L2",
+        "solver": {"name": "votes of the k nearest training images, exp(cosine / temperature)", **config.model_dump()},
+        "metric": "top-1 accuracy in percent",
+        "frozen": FROZEN,
+        "seed": None,
+    }
+
+
+def retrieval_card(config: Retrieval, train: Split, test: Split, pooling: str) -> dict[str, Any]:
+    return {
+        "protocol": "retrieval of images of the same class by cached frozen features",
+        "train": train,
+        "test": test,
+        "view": VIEW,
+        "feature": pooling,
+        "normalisation": "L2",
+        "solver": {"name": "every test image ranks all training images by the cosine", **config.model_dump()},
+        "metric": "mean over queries of the non-interpolated average precision, and of the precision among the first "
+        "answers, in percent; equal similarities share their rank",
+        "frozen": FROZEN,
+        "seed": None,
     }

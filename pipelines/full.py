@@ -10,13 +10,14 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from bownet.config import Experiment, Student, Teacher
+from bownet.config import Experiment, Net, Student, Teacher
 from pipelines.command_line import parse
 from pipelines.program import run_program
 from pipelines.stages.checkpoint import CheckpointNet
-from pipelines.stages.evaluations import FewshotScore, LinearScore
 from pipelines.stages.features import Features
+from pipelines.stages.fewshot import FewshotScore
 from pipelines.stages.images import Images
+from pipelines.stages.linear import LinearScore
 from pipelines.stages.student import TrainStudent
 from pipelines.stages.teacher import RandomNet, TrainTeacher
 from pipelines.stages.vocabulary import BuildVocabulary
@@ -66,11 +67,11 @@ def experiment(exp: Experiment, store: Getter) -> list[Row]:
         store.note(obstacle)
 
     net, arch = store.get(RandomNet(exp.teacher.net, exp.seed, images, model="random")), exp.teacher.net
-    rows = [evaluate("random", net, images, exp, store)]
+    rows = [evaluate("random", net, arch, images, exp, store)]
     if exp.teacher.kind != "random":
         name = TEACHERS[exp.teacher.kind]
         net = base_teacher(exp, images, store, name)
-        rows.append(evaluate(name, net, images, exp, store))
+        rows.append(evaluate(name, net, arch, images, exp, store))
 
     words: Artifact | None = None
     for round in range(1, exp.rounds + 1):  # BoWNet, x2, x3: each student teaches the next
@@ -84,7 +85,7 @@ def experiment(exp: Experiment, store: Getter) -> list[Row]:
         if exp.student.target == "perturbed":
             student = replace(student, teacher=net, vocabulary=vocabulary)
         net, arch = store.get(student), exp.student.net
-        rows.append(evaluate(name, net, images, exp, store))
+        rows.append(evaluate(name, net, arch, images, exp, store))
     return rows
 
 
@@ -104,12 +105,13 @@ def base_teacher(exp: Experiment, images: Artifact, store: Getter, name: str) ->
     return store.get(TrainTeacher(exp.teacher, exp.seed, images, like, start, exp.proxy, model=name))
 
 
-def evaluate(name: str, net: Artifact, images: Artifact, exp: Experiment, store: Getter) -> Row:
+def evaluate(name: str, net: Artifact, arch: Net, images: Artifact, exp: Experiment, store: Getter) -> Row:
     """Frozen features, then every protocol on them that the images allow."""
     row = Row(name, {"backbone": net})
     if obstacles(images, exp).keys() == {"linear", "fewshot"}:
         return row
-    features = row.artifacts["features"] = store.get(Features(images, net, model=name))
+    features = store.get(Features(images, net, arch, exp.linear.taps, exp.linear.pool, model=name))
+    row.artifacts["features"] = features
     if "linear" not in obstacles(images, exp):
         row.artifacts["linear"] = store.get(LinearScore(exp.linear, exp.seed, images, features, model=name))
     if "fewshot" not in obstacles(images, exp):

@@ -1,0 +1,56 @@
+"""retrieval: test images ask for training images of their class, by features of a frozen network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from bownet.config import Retrieval
+from evaluation.cards import retrieval_card
+from evaluation.retrieval import check_ranks, retrieval_score
+from evaluation.score import Score
+from pipelines.stages.features import read_features
+from pipelines.stages.model_stage import ModelStage
+from pipelines.stages.pictures import count_of
+from pipelines.stages.scoring import common_labels, label_obstacle, on_worker, split_of, write_score
+from pipelines.store import Artifact, Estimate, Workspace
+
+
+@dataclass(frozen=True)
+class RetrievalScore(ModelStage):
+    retrieval: Retrieval
+    images: Artifact
+    features: Artifact
+
+    name = "retrieval"
+    title = "retrieval"
+    version = 1
+
+    @staticmethod
+    def obstacle(images: Artifact, retrieval: Retrieval) -> str | None:
+        """Why these images cannot be scored so, known before anything is trained; None if they can."""
+        reason = label_obstacle(images, "train", "test")
+        if not reason:
+            try:
+                check_ranks(retrieval.ranks, count_of(images, "train"))
+            except ValueError as error:
+                reason = str(error)
+        return f"retrieval is left out: {reason}" if reason else None
+
+    def estimate(self) -> Estimate:
+        return Estimate(f"{count_of(self.images, 'test')} x {count_of(self.images, 'train')} images")
+
+    def build(self, work: Workspace) -> dict[str, Any]:
+        info = self.features.info
+        classes, labels = common_labels(self.images, "train", "test")
+        score = on_worker(work, _score, self.features, labels, self.retrieval)
+        splits = [split_of(self.images, split) for split in ("train", "test")]
+        card = retrieval_card(self.retrieval, splits[0], splits[1], info["pooling"][info["pooled"]])
+        return write_score(work, "retrieval", replace(score, details={"classes": classes} | score.details), card)
+
+
+def _score(features: Artifact, labels: list[Tensor], retrieval: Retrieval) -> Score:
+    train, test = (read_features(features, split, features.info["pooled"]) for split in ("train", "test"))
+    return retrieval_score(train, labels[0], test, labels[1], retrieval)
