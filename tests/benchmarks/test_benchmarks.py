@@ -24,7 +24,10 @@ def runs_and_writes_json(program: str, section: str, file: Path) -> None:
         assert result["name"] in done.stdout
 
 
-@pytest.mark.parametrize(("program", "section"), [("input.py", "perturb"), ("input.py", "train")])
+@pytest.mark.parametrize(
+    ("program", "section"),
+    [("input.py", "perturb"), ("input.py", "train"), ("evaluation.py", "fewshot"), ("evaluation.py", "linear")],
+)
 def test_it_runs_and_writes_json(program: str, section: str, tmp_path: Path) -> None:
     runs_and_writes_json(program, section, tmp_path / "r.json")
 
