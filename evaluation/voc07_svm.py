@@ -17,9 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedKFold
-from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from bownet.config import Voc07Svm
@@ -177,6 +174,8 @@ def score_tap(
 
 def fit_all(problem: Problem, units: Sequence[Fit]) -> list[Fitted]:
     """One after the other on one core: with more, the last bits would depend on their number."""
+    from sklearn.exceptions import ConvergenceWarning  # here: importing takes a second, and cards import this module
+
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # counted instead
         return [fit(problem, unit) for unit in units]
@@ -187,6 +186,8 @@ def fit(problem: Problem, unit: Fit) -> Fitted:
 
     Cross-validation takes scikit-learn's definition of AP and the test the area under the envelope, as the benchmark.
     """
+    from sklearn.svm import LinearSVC
+
     # In training an image with difficult objects only is a negative one; in the test it is left out.
     y_N = np.where(problem.train_NC[:, unit.number] == 1, 1, -1)
     svm = LinearSVC(
@@ -213,6 +214,8 @@ def fit(problem: Problem, unit: Fit) -> Fitted:
 
 def folds_of(train_NC: Presence, folds: int, seed: int) -> NDArray[np.int8]:
     """The fold of each image for each class: scikit-learn's StratifiedKFold, shuffled with the seed."""
+    from sklearn.model_selection import StratifiedKFold
+
     fold_NC = np.empty(train_NC.shape, np.int8)
     for c in range(train_NC.shape[1]):
         split = StratifiedKFold(folds, shuffle=True, random_state=seed).split(fold_NC, train_NC[:, c] == 1)
