@@ -91,7 +91,7 @@ def test_the_card(scored: Artifact) -> None:
     assert (card["train"]["images"], card["test"]["images"], card["classes"]) == (120, 60, len(NAMES))
     assert card["view"] == "short side 37, then squashed to 32x32, no crop"
     assert card["feature"].keys() == {"block3", "pool"}
-    assert card["feature"]["pool"] == "globally pooled, 64 values"
+    assert "64 values" in card["feature"]["pool"]
     assert card["solver"]["class_weight"] == {"1": 2, "-1": 1}
     assert card["cost"]["list"] == "vissl"
 
