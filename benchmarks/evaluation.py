@@ -1,6 +1,6 @@
-"""Evaluators, as ratios in one run: few-shot episodes and linear classifiers against plain loops.
+"""Evaluators, as ratios in one run: few-shot, linear and SVM against plain loops or one core, VOC's AP against detectron2.
 
-python benchmarks/evaluation.py --json FILE      some minutes; --only fewshot,linear chooses
+python benchmarks/evaluation.py --json FILE      some minutes; --only fewshot,linear,svm,voc_ap chooses
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a program, like pipelines/full.py
 
-from benchmarks import fewshot_episodes, linear_probe
-from benchmarks.harness import Section, main
+from benchmarks import fewshot_episodes, linear_probe, voc_ap, voc_svm
+from benchmarks.harness import Section, main, on_ray
 
 SECTIONS: dict[str, Section] = {
     "fewshot": fewshot_episodes.measure,
     "linear": linear_probe.measure,
+    "svm": on_ray(voc_svm.measure),
+    "voc_ap": voc_ap.measure,
 }
 
 
