@@ -35,8 +35,8 @@ TORCH_SUFFIXES = (".pt", ".pth", ".tar", ".bin", ".ckpt")
 # What is taken when a file holds several nets: the part that its authors evaluate, by a word of its place.
 # DINO evaluates the teacher, MoCo v1 and v2 the query encoder, v3 the base encoder, timm the average of the weights,
 # VISSL the trunk, mmselfsup the backbone, whatever momentum nets stand beside them.
-_PREFERRED = ("teacher", "encoder_q", "base_encoder", "state_dict_ema", "model_ema", "trunk", "backbone")
-_PREFERRED += ("state_dict", "model", "student")
+_PREFERRED: tuple[str, ...] = ("teacher", "encoder_q", "base_encoder", "state_dict_ema", "model_ema")
+_PREFERRED += ("trunk", "backbone", "state_dict", "model", "student")
 _HEADS = re.compile(
     r"(^|\.)(fc|heads?|projection|projection_head|projector|predictor|prototypes?|classifier|linear|last_layer|mlp"
     r"|queue\w*)(\.|\d|$)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,10 @@ from bownet.config import Fewshot, Linear
 from evaluation.cards import fewshot_card, linear_card
 from evaluation.fewshot import check_enough_images, fewshot_accuracy
 from evaluation.linear import linear_accuracy
+from evaluation.score import Score
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import class_counts_of, count_of, fewshot_split, labels_of
+from pipelines.stages.scores import data_card, write_score
 from pipelines.store import Artifact, Estimate, Workspace
 
 
@@ -43,11 +45,12 @@ class LinearScore(ModelStage):
         return Estimate(f"{self.linear.epochs} epochs on cached features")
 
     def build(self, work: Workspace) -> dict[str, Any]:
-        train, train_labels = _split(self.images, self.features, "train")
-        test, test_labels = _split(self.images, self.features, "test")
-        metrics = _on_worker(work, linear_accuracy, train, train_labels, test, test_labels, self.linear, self.seed)
-        card = linear_card(self.linear, self.seed, self.images.info["counts"], self.images.key, train.shape[1])
-        return _write_score(work, "linear", metrics, card)
+        train, train_labels = load_features(self.images, self.features, "train")
+        test, test_labels = load_features(self.images, self.features, "test")
+        metrics = on_worker(work, linear_accuracy, train, train_labels, test, test_labels, self.linear, self.seed)
+        pooling = {"pooled": f"one value a channel, {train.shape[1]} values"}
+        card = linear_card(self.linear, self.seed, data_card(self.images, train="train", test="test"), pooling)
+        return write_score(work, "linear", Score(dict(metrics)), card)
 
 
 @dataclass(frozen=True)
@@ -76,38 +79,31 @@ class FewshotScore(ModelStage):
 
     def build(self, work: Workspace) -> dict[str, Any]:
         split = fewshot_split(self.images)
-        features, labels = _split(self.images, self.features, split)
-        metrics = _on_worker(work, fewshot_accuracy, features, labels, self.fewshot)
-        card = fewshot_card(self.fewshot, split, self.images.info["counts"], self.images.key, features.shape[1])
-        return _write_score(work, "fewshot", metrics, card)
+        features, labels = load_features(self.images, self.features, split)
+        metrics = on_worker(work, fewshot_accuracy, features, labels, self.fewshot)
+        pooling = {"pooled": f"one value a channel, {features.shape[1]} values"}
+        card = fewshot_card(self.fewshot, data_card(self.images, test=split), pooling)
+        return write_score(work, "fewshot", Score(dict(metrics)), card)
 
 
 def _labels(images: Artifact, split: str) -> str:
     return "are all of one class" if class_counts_of(images, split) else "have no class labels"
 
 
-def _split(images: Artifact, features: Artifact, split: str) -> tuple[Tensor, Tensor]:
+def load_features(images: Artifact, features: Artifact, split: str) -> tuple[Tensor, Tensor]:
     """Features and labels of a split; labels are renumbered 0..C-1 in the order of the categories."""
     labels = torch.from_numpy(labels_of(images, split))
     return torch.from_numpy(features.read_npy(f"{split}.npy", mmap=False)), torch.unique(labels, return_inverse=True)[1]
 
 
-def _on_worker(work: Workspace, score: Callable[..., Mapping[str, float]], *arguments: Any) -> Mapping[str, float]:
+def on_worker(work: Workspace, score: Callable[..., Any], *arguments: Any) -> Any:
     """Run an evaluator as a Ray task with as many threads as a training worker has."""
     import ray
 
     threads = work.machine.cpus_per_worker
 
-    def run(*arguments: Any) -> Mapping[str, float]:
+    def run(*arguments: Any) -> Any:
         torch.set_num_threads(threads)
         return score(*arguments)
 
-    metrics: Mapping[str, float] = ray.get(ray.remote(num_cpus=threads)(run).remote(*arguments))
-    return metrics
-
-
-def _write_score(work: Workspace, prefix: str, metrics: Mapping[str, float], card: dict[str, Any]) -> dict[str, Any]:
-    named = {f"{prefix}/{name}": value for name, value in metrics.items()}
-    work.write_json("metrics.json", named)
-    work.write_json("protocol.json", card)
-    return {"metrics": named}
+    return ray.get(ray.remote(num_cpus=threads)(run).remote(*arguments))
