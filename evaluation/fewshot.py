@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,19 +17,20 @@ _CHUNK = 100  # episodes at a time
 def fewshot_accuracy(features_ND: Tensor, labels_N: Tensor, config: Fewshot) -> Mapping[str, float]:
     """`1shot`, `1shot_ci95`, ... in percent. Two models with the same labels and seed see the same episodes."""
     metrics: dict[str, float] = {}
-    for name, accuracy_E in episode_accuracies(features_ND, labels_N, config).items():
-        metrics[name], metrics[f"{name}_ci95"] = mean_and_interval(accuracy_E)
+    for shots, accuracy_E in fewshot_accuracies(features_ND, labels_N, config).items():
+        metrics[f"{shots}shot"] = 100 * accuracy_E.mean().item()
+        metrics[f"{shots}shot_ci95"] = 100 * interval(accuracy_E)
     return metrics
 
 
-def episode_accuracies(features_ND: Tensor, labels_N: Tensor, config: Fewshot) -> dict[str, Tensor]:
-    """`1shot`, ...: the share of right queries of every episode."""
+def fewshot_accuracies(features_ND: Tensor, labels_N: Tensor, config: Fewshot) -> dict[int, Tensor]:
+    """The accuracy of every episode [E], as a fraction, for each number of shots."""
     check_enough_images(torch.unique(labels_N, return_counts=True)[1].tolist(), config)
     unit_ND = F.normalize(features_ND.double(), dim=1)
-    accuracies: dict[str, Tensor] = {}
+    accuracies: dict[int, Tensor] = {}
     for shots in config.shots:
         generator = torch.Generator().manual_seed(config.seed * 1000 + shots)
-        accuracies[f"{shots}shot"] = torch.cat(
+        accuracies[shots] = torch.cat(
             [
                 episode_accuracy(unit_ND, *draw_episodes(labels_N, count, shots, config, generator))
                 for count in _chunks(config.episodes)
@@ -37,19 +39,21 @@ def episode_accuracies(features_ND: Tensor, labels_N: Tensor, config: Fewshot) -
     return accuracies
 
 
-def mean_and_interval(x_E: Tensor) -> tuple[float, float]:
-    """In percent: the mean over episodes, and half of its 95% interval."""
-    spread = x_E.std().item() if len(x_E) > 1 else 0.0
-    return 100 * x_E.mean().item(), 100 * 1.96 * spread / len(x_E) ** 0.5
+class Difference(NamedTuple):
+    """Of two models' accuracies on the same episodes, in points."""
+
+    mean: float
+    ci95: float
 
 
-def paired_comparison(
-    one_ND: Tensor, other_ND: Tensor, labels_N: Tensor, config: Fewshot
-) -> dict[str, dict[str, float]]:
-    """`1shot`, ...: mean of other - one over the same episodes, and half of its 95% interval, in percent."""
-    one, other = (episode_accuracies(f_ND, labels_N, config) for f_ND in (one_ND, other_ND))
-    said = {name: mean_and_interval(other[name] - one[name]) for name in one}
-    return {name: {"mean": mean, "ci95": interval} for name, (mean, interval) in said.items()}
+def compare_paired(a_E: Tensor, b_E: Tensor) -> Difference:
+    """How much better a is than b on the same episodes: what an episode is hard by cancels out."""
+    return Difference(100 * (a_E - b_E).mean().item(), 100 * interval(a_E - b_E))
+
+
+def interval(value_E: Tensor) -> float:
+    """Half of the 95% interval of the mean."""
+    return 1.96 * value_E.std().item() / len(value_E) ** 0.5 if len(value_E) > 1 else 0.0
 
 
 def check_enough_images(images_per_class: list[int], config: Fewshot) -> None:

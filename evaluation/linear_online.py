@@ -61,7 +61,7 @@ def new_heads(
     """A linear classifier for each tap. Its first weights depend on the seed and on its tap, not on the other taps."""
     heads: dict[str, nn.Module] = {}
     for tap, shape in feature_shapes(backbone, taps, size).items():
-        d = pooled(torch.zeros(1, *shape), tap, pool).shape[1]  # of a vector as a map of one place: the same
+        d = pooled(torch.zeros(1, *shape), tap, pool).shape[1]
         generator = Generator().manual_seed(_mixed(seed, tap))
         linear = nn.Linear(d, classes)
         with torch.no_grad():
@@ -71,12 +71,12 @@ def new_heads(
     return heads
 
 
-def feature_shapes(backbone: Backbone, taps: Sequence[str], size: int) -> dict[str, tuple[int, int, int]]:
-    """Channels, height and width that each tap gives of an image with sides of `size` pixels; a vector has 1 x 1."""
+def feature_shapes(backbone: Backbone, taps: Sequence[str], size: int) -> dict[str, torch.Size]:
+    """What each tap gives of one image with sides of `size` pixels: channels, and height and width of a map."""
     device = backbone.input_mean.device
     with torch.no_grad():
         maps = backbone.eval()(torch.zeros(1, 3, size, size, device=device), tuple(taps))
-    return {tap: (*maps[tap].shape[1:], 1, 1)[:3] for tap in taps}
+    return {tap: maps[tap].shape[1:] for tap in taps}
 
 
 def optimiser_of(config: Linear) -> Optimiser:

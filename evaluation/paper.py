@@ -48,21 +48,21 @@ _BENCHMARK_LINEAR = {
     "weight_decay": 1e-4,
     "nesterov": True,
 }
-_IMAGENET = {"set": "imagenet", "image_size": 224, "train": {"images": 1_281_167}, "test": {"images": 50_000}}
+_IMAGENET = {"set": "imagenet", "train": {"images": 1_281_167}, "test": {"images": 50_000}, "image_size": 224}
 _EPISODES = {"ways": 5, "queries": 15, "episodes": 2000}
 _VOC07_TEST = {"images": 4952}
 
 REFERENCES: tuple[Reference, ...] = (
     _linear(
         "CIFAR-100",
-        {"set": "cifar100", "image_size": 32, "train": {"images": 50_000}, "test": {"images": 10_000}},
+        {"set": "cifar100", "train": {"images": 50_000}, "test": {"images": 10_000}, "image_size": 32},
         **_CIFAR_LINEAR,
     ),
-    _linear("MiniImageNet", {"set": "miniimagenet", "image_size": 84, "train": {"classes": 64}}, **_CIFAR_LINEAR),
+    _linear("MiniImageNet", {"set": "miniimagenet", "train": {"classes": 64}, "image_size": 84}, **_CIFAR_LINEAR),
     _linear("ImageNet", _IMAGENET, **_BENCHMARK_LINEAR, epochs=28, drop_every=10),
     _linear(
         "Places205",
-        {"set": "places205", "image_size": 224, "train": {"images": 2_448_873}, "test": {"images": 20_500}},
+        {"set": "places205", "train": {"images": 2_448_873}, "test": {"images": 20_500}, "image_size": 224},
         **_BENCHMARK_LINEAR,
         epochs=14,
         drop_every=5,
@@ -81,19 +81,19 @@ REFERENCES: tuple[Reference, ...] = (
     Reference(
         "CIFAR-100",
         "fewshot",
-        {"data": {"set": "cifar100", "image_size": 32, "test": {"images": 2000, "classes": 20}}, "solver": _EPISODES},
+        {"data": {"set": "cifar100", "test": {"images": 2000, "classes": 20}, "image_size": 32}, "solver": _EPISODES},
     ),
     Reference(
         "MiniImageNet",
         "fewshot",
-        {"data": {"set": "miniimagenet", "image_size": 84, "test": {"images": 12_000, "classes": 20}}}
+        {"data": {"set": "miniimagenet", "test": {"images": 12_000, "classes": 20}, "image_size": 84}}
         | {"solver": _EPISODES},
     ),
     Reference(
         "VOC07",
         "voc07_svm",
         {
-            "data": {"set": "voc", "image_size": 224, "train": {"images": 5011}, "test": _VOC07_TEST},
+            "data": {"set": "voc", "train": {"images": 5011}, "test": _VOC07_TEST, "image_size": 224},
             "solver": {"costs": "goyal", "folds": 3, "max_iter": 2000, "pool": "9k"},
         },
     ),
@@ -124,10 +124,15 @@ SETS |= {"places205": "Places205", "voc": "VOC"}
 
 
 def reference_for(card: Mapping[str, Any]) -> Reference | None:
-    """The paper's protocol of the same evaluator on the same data set, else on any; the one that differs least."""
+    """The paper's protocol of the same evaluator on the same data set, else on any: the one whose solver is closest."""
     same = [r for r in REFERENCES if r.evaluator == card.get("evaluator")]
     here = [r for r in same if r.card["data"]["set"] == _at(card, "data.set")] or same
-    return min(here, key=lambda reference: len(differences(card, reference)), default=None)
+
+    def distance(reference: Reference) -> int:
+        stated = _flat(reference.card["solver"], "solver.")
+        return sum(not _same(_at(card, path), value) for path, value in stated.items())
+
+    return min(here, key=distance, default=None)
 
 
 def differences(card: Mapping[str, Any], reference: Reference) -> list[str]:

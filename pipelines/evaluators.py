@@ -55,8 +55,7 @@ class Ground:
         """VOC for an evaluator that has its own path to it, in the settings called `field`; else the images' own."""
         if path is None and self.data.kind != "voc":
             raise ValueError(f"{field}.path=None: name the folder of VOCdevkit, or use --data.kind voc")
-        here = {"kind": "voc", "path": path or self.data.path, "storage": "encoded", **data}
-        return self.get(Images(Data(**here)))
+        return self.get(Images(Data(kind="voc", path=path or self.data.path, storage="encoded", **data)))
 
     @cached_property
     def obstacles(self) -> dict[str, str]:

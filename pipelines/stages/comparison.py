@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from bownet.config import Fewshot
-from evaluation.fewshot import paired_comparison
+from evaluation.fewshot import compare_paired, fewshot_accuracies
 from pipelines.stages.evaluations import load_features, on_worker
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import fewshot_split
@@ -33,9 +35,15 @@ class FewshotComparison(ModelStage):
         split = fewshot_split(self.images)
         one, labels = load_features(self.images, self.first_features, split)
         other, _ = load_features(self.images, self.features, split)
-        differences = on_worker(work, paired_comparison, one, other, labels, self.fewshot)
+        differences = on_worker(work, _compare, other, one, labels, self.fewshot)
         work.write_json("comparison.json", differences)
         return {"differences": differences}
+
+
+def _compare(a_ND: Tensor, b_ND: Tensor, labels_N: Tensor, config: Fewshot) -> dict[str, dict[str, float]]:
+    """`1shot`, ...: how much better a is than b."""
+    a, b = (fewshot_accuracies(f_ND, labels_N, config) for f_ND in (a_ND, b_ND))
+    return {f"{shots}shot": compare_paired(a[shots], b[shots])._asdict() for shots in config.shots}
 
 
 def comparison(first: Artifact, score: Artifact, name: str) -> FewshotComparison:

@@ -123,9 +123,9 @@ class FinetuneScore(ModelStage):
             share = percent(fraction)
             labelled[share] = artifact.info["labelled"]
             load = partial(_classifier, artifact, self.net)
-            score = tallies_on_test(self.images, load, work, self.label, share)[share].score()
-            metrics |= {f"{share}/{name}": value for name, value in score.metrics.items()}
-            details[share] = score.details
+            tally = tallies_on_test(self.images, load, work, self.label, share)[share]
+            metrics |= {f"{share}/{name}": value for name, value in tally.metrics().items()}
+            details[share] = tally.details()
         backbone = load_backbone(self.net.local_path(BACKBONE))
         pooling = {backbone.pooled: f"one value a channel, {backbone.tap_channels[backbone.pooled]} values"}
         data = data_card(self.images, train="train", test="test")

@@ -73,13 +73,12 @@ class OnlineLinearScore(ModelStage):
         metrics: dict[str, float] = {}
         details: dict[str, Any] = {}
         for tap in taps:
-            score = tallies[tap].score()
-            metrics |= {f"{tap}/{name}": value for name, value in score.metrics.items()}
-            details[tap] = score.details
-        pooling = {
-            tap: describe_pooling(channels, height, width, tap, self.linear.pool)
-            for tap, (channels, height, width) in feature_shapes(backbone, taps, size).items()
-        }
+            metrics |= {f"{tap}/{name}": value for name, value in tallies[tap].metrics().items()}
+            details[tap] = tallies[tap].details()
+        pooling = {}
+        for tap, shape in feature_shapes(backbone, taps, size).items():
+            height, width = shape[1:] or (0, 0)
+            pooling[tap] = describe_pooling(shape[0], height, width, tap, self.linear.pool)
         card = online_linear_card(self.linear, self.seed, data_card(self.images, train="train", test="test"), pooling)
         frozen = {"before": before, "after": after}
         return {**made, **write_score(work, "linear", Score(metrics, details), card), "backbone_sha256": frozen}

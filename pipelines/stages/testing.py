@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bownet.images.augment import to_float
-from evaluation.accuracy import Tally, tally
+from evaluation.tally import Tally
 from pipelines.stages.pictures import class_counts_of, count_of, labels_of, pixels_of, shard_labels, shards_of
 from pipelines.stages.shards import Row, for_each_shard
 from pipelines.store import Artifact, Workspace
@@ -56,10 +56,9 @@ def tallies_on_test(
     total: dict[str, Tally] = {}
     for row in done:
         for which, (cells, counts, in_five) in row["tallies"].items():
-            confusion = torch.zeros(len(classes) ** 2, dtype=torch.long)
-            confusion[cells] = torch.tensor(counts)
-            part = Tally(confusion.view(len(classes), -1), in_five)
-            total[which] = total[which] + part if which in total else part
+            tally = total.setdefault(which, Tally(len(classes)))
+            tally.confusion_CC.view(-1)[cells] += torch.tensor(counts)
+            tally.in_first_five += in_five
     return total
 
 
@@ -79,8 +78,7 @@ def _count(
         for x, y_N in zip(pixels_NHWC.split(BATCH), label_N.split(BATCH), strict=True):
             scores = classify(to_float(x.to(device)))
             for tap, scores_NC in (scores if isinstance(scores, dict) else {name: scores}).items():
-                part = tally(scores_NC, y_N)
-                total[tap] = total[tap] + part if tap in total else part
+                total.setdefault(tap, Tally(len(classes))).add(scores_NC.cpu(), y_N)
     made: dict[str, Any] = {"tallies": {tap: _sparse(t) for tap, t in total.items()}}
     work.scratch.write_json(record, made)
     return made
@@ -90,7 +88,7 @@ def _sparse(tally: Tally) -> tuple[list[int], list[int], int]:
     """Cells of the confusion matrix that are not zero, and their counts: few, in a shard of a thousand classes."""
     flat = tally.confusion_CC.flatten()
     cells = flat.nonzero()[:, 0]
-    return cells.tolist(), flat[cells].tolist(), tally.in_five
+    return cells.tolist(), flat[cells].tolist(), tally.in_first_five
 
 
 class _Loaded:
