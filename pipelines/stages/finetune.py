@@ -56,6 +56,10 @@ class FinetuneTraining(ModelStage):
     def label(self) -> str:
         return f"{self.model}: fine-tuning, {percent(self.fraction)}"
 
+    @property
+    def curves(self) -> str:
+        return f"finetune_{percent(self.fraction)}_training"
+
     def estimate(self) -> Estimate:
         n = max(1, round(count_of(self.images, "train") * self.fraction))
         return Estimate(f"{self.finetune.epochs} epochs of about {n} images")

@@ -46,6 +46,10 @@ class OnlineLinearScore(ModelStage):
     title = "linear, online"
     version = 1
 
+    @property
+    def curves(self) -> str:
+        return "linear_training"
+
     def estimate(self) -> Estimate:
         n = count_of(self.images, "train")
         return Estimate(f"{self.linear.epochs} epochs of {n} images, batches of {self.linear.batch}")
