@@ -11,12 +11,14 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from bownet.config import Finetune, Linear, Net
+from bownet.config import Finetune, Linear, Net, Optimiser
 from bownet.images.augment import to_float
+from bownet.training import InMemory, Shard
 from evaluation.finetune import labelled_rows
 from evaluation.linear_online import OnlineLinear
 from pipelines.machine import Machine
 from pipelines.stages.finetune import FinetuneScore, FinetuneTraining, one_fraction_each
+from pipelines.stages.inputs import Streamed, shared_cpus
 from pipelines.stages.linear_online import OnlineLinearScore
 from pipelines.stages.pictures import labels_of, load_split
 from pipelines.stages.teacher import RandomNet
@@ -61,6 +63,16 @@ def test_heads_are_trained_and_tested_and_the_network_stays(raw: Artifact, net: 
     card = made.read_json("protocol.json")
     assert card["data"]["train"] == {"split": "train", "images": 100, "classes": 12}
     assert card["pooling"].keys() == {"block2", "pool"}
+
+
+def test_a_part_of_the_images_streams_as_it_lies_in_memory(raw: Artifact, machine: Machine) -> None:
+    rows, config = np.array([3, 4, 40, 77, 98]), Optimiser(batch=3, iterations_per_epoch=None)
+    streamed = Streamed(raw, None, shared_cpus(machine, True), rows)
+    memory = InMemory(load_split(raw, "train")[rows])
+    assert len(streamed) == len(memory) == 5
+    shard = Shard(1, 2)
+    for a, b in zip(streamed.epoch(config, 0, 1, shard), memory.epoch(config, 0, 1, shard), strict=True):
+        assert torch.equal(a, b)
 
 
 class Moving(OnlineLinear):
