@@ -1,125 +1,210 @@
-"""Protocol cards: what exactly was done to get a score, beside the score."""
+"""Protocol cards: what exactly was done to get a score, beside the score, in one form for all evaluators.
+
+A card is plain JSON. `card` makes one, so that every evaluator answers the same questions; `completed` adds the
+versions of what computed it, which are no part of any key. evaluation/paper.py compares cards.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Mapping
-from importlib.metadata import version
-from typing import Any, TypedDict
+from typing import Any
 
-from bownet.config import Fewshot, Knn, Linear, Retrieval, Voc07Svm
+from bownet.config import Fewshot, Finetune, Knn, Linear, Retrieval, Settings, Voc07Svm
 from evaluation.average_precision import MEANING
 from evaluation.voc07_svm import CLASS_WEIGHT, COSTS, EPSILON, TOLERANCE
 
-FROZEN = "the whole backbone, batch norm in evaluation mode"
-VIEW = "the plain image, no augmentation"
+Card = dict[str, Any]
+
+FORMAT = 1
+PACKAGES = ("torch", "torchvision", "scikit-learn", "bownet-on-ray")
+FROZEN = "the whole network, batch norm in evaluation mode"
+PLAIN = "the plain image, no augmentation"
+CROPS = "random resized crop, aspect 3/4 to 4/3, and flip"
 
 
-class Split(TypedDict):
-    """Which images: the key of the data, the name of the split in it, and how many there are."""
+def card(
+    evaluator: str,
+    protocol: str,
+    *,
+    data: Mapping[str, Any],
+    view: Mapping[str, str],
+    pooling: Mapping[str, str],
+    normalisation: str,
+    solver: Mapping[str, Any],
+    metric: str,
+    frozen: str,
+    seeds: Mapping[str, int],
+    trials: int = 1,
+    difficult: str | None = None,
+    **more: Any,
+) -> Card:
+    """The card of a result. Each argument is an answer that somebody who repeats it will need.
 
-    split: str
-    images: int
-    data: str
-
-
-def linear_card(config: Linear, seed: int, train: Split, test: Split, pooling: Mapping[str, str]) -> dict[str, Any]:
-    """`pooling` says of each tap what was done to its map."""
+    `data` says of `train` and `test` which split they are, how many images and classes; and the set's name and hash.
+    `pooling` is by tap and tells shapes, so it differs from network to network.
+    """
     return {
-        "protocol": "linear classifier on cached frozen features",
-        "train": train,
-        "test": test,
-        "view": VIEW,
-        "feature": dict(pooling),
-        "normalisation": "each value standardised over the training set" if config.batch_norm else "none",
-        "solver": {
+        "format": FORMAT,
+        "evaluator": evaluator,
+        "protocol": protocol,
+        "data": dict(data),
+        "view": dict(view),
+        "pooling": dict(pooling),
+        "normalisation": normalisation,
+        "solver": dict(solver),
+        "metric": metric,
+        "difficult": difficult,
+        "seeds": dict(seeds),
+        "trials": trials,
+        "frozen": frozen,
+        **more,
+    }
+
+
+def completed(card: Mapping[str, Any]) -> Card:
+    """With the versions of this machine's packages."""
+    return {**card, "versions": versions()}
+
+
+def versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def linear_card(config: Linear, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str]) -> Card:
+    return card(
+        "linear",
+        "linear classifier on cached frozen features",
+        data=data,
+        view={"train": PLAIN, "test": PLAIN},
+        pooling=pooling,
+        normalisation="each value by its mean and deviation over the training images" if config.batch_norm else "none",
+        solver={
             "name": "SGD on softmax cross-entropy, weight decay on weights and bias, one classifier for each feature",
-            **config.model_dump(exclude={"features", "taps", "pool", "crop_area", "batch_norm"}),
+            **_plain(config, "taps", "crop_area"),
         },
-        "metric": "top-1 and top-5 accuracy in percent after the last epoch",
-        "frozen": FROZEN,
-        "seed": seed,
-    }
+        metric="top-1 and top-5 accuracy in percent after the last epoch",
+        frozen=FROZEN,
+        seeds={"classifier": seed},
+    )
 
 
-def fewshot_card(config: Fewshot, test: Split, sha256: str, pooling: str) -> dict[str, Any]:
-    """`sha256` is of the names and labels of the images, in order: with the settings it determines the episodes."""
-    return {
-        "protocol": "few-shot episodes with cosine prototypes",
-        "test": {**test, "sha256": sha256},
-        "view": VIEW,
-        "feature": pooling,
-        "normalisation": "L2, of every feature and again of the prototype",
-        "solver": {"name": "prototype: mean of the normalised support features, normalised; the highest cosine"},
-        "episodes": config.model_dump(),
-        "sampling": "without replacement within an episode",
-        "metric": "mean accuracy over episodes in percent, 95% interval 1.96 std / sqrt(episodes)",
-        "frozen": FROZEN,
-        "seed": config.seed,
-    }
+def online_linear_card(config: Linear, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str]) -> Card:
+    return card(
+        "linear",
+        "linear classifiers on the frozen network, all taps in one pass",
+        data=data,
+        view={"train": CROPS, "test": "centre crop"},
+        pooling=pooling,
+        normalisation="batch norm without scale and shift, moving statistics in test" if config.batch_norm else "none",
+        solver={"name": "SGD", **_plain(config)},
+        metric="top-1 and top-5 accuracy in percent after the last epoch",
+        frozen=f"{FROZEN}; sha256 of all its tensors compared before and after",
+        seeds={"classifier": seed},
+    )
 
 
-def knn_card(config: Knn, train: Split, test: Split, pooling: str) -> dict[str, Any]:
-    return {
-        "protocol": "weighted nearest neighbours on cached frozen features",
-        "train": train,
-        "test": test,
-        "view": VIEW,
-        "feature": pooling,
-        "normalisation": "L2",
-        "solver": {"name": "votes of the k nearest training images, exp(cosine / temperature)", **config.model_dump()},
-        "metric": "top-1 accuracy in percent",
-        "frozen": FROZEN,
-        "seed": None,
-    }
+def fewshot_card(config: Fewshot, data: Mapping[str, Any], pooling: Mapping[str, str]) -> Card:
+    return card(
+        "fewshot",
+        "few-shot episodes with cosine prototypes",
+        data=data,
+        view={"test": PLAIN},
+        pooling=pooling,
+        normalisation="L2 of each support and query feature, and of the prototype, the mean of the support features",
+        solver={
+            "name": "nearest prototype by cosine",
+            "sampling": "without replacement in an episode",
+            **_plain(config),
+        },
+        metric="mean accuracy over episodes in percent, 95% interval 1.96 std / sqrt(episodes)",
+        frozen=FROZEN,
+        seeds={"episodes": config.seed},
+    )
 
 
-def retrieval_card(config: Retrieval, train: Split, test: Split, pooling: str) -> dict[str, Any]:
-    return {
-        "protocol": "retrieval of images of the same class by cached frozen features",
-        "train": train,
-        "test": test,
-        "view": VIEW,
-        "feature": pooling,
-        "normalisation": "L2",
-        "solver": {"name": "every test image ranks all training images by the cosine", **config.model_dump()},
-        "metric": "mean over queries of the non-interpolated average precision, and of the precision among the first "
+def knn_card(config: Knn, data: Mapping[str, Any], pooling: Mapping[str, str]) -> Card:
+    return card(
+        "knn",
+        "weighted nearest neighbours on cached frozen features",
+        data=data,
+        view={"train": PLAIN, "test": PLAIN},
+        pooling=pooling,
+        normalisation="L2",
+        solver={"name": "votes of the k nearest training images, exp(cosine / temperature)", **_plain(config)},
+        metric="top-1 accuracy in percent",
+        frozen=FROZEN,
+        seeds={},
+    )
+
+
+def retrieval_card(config: Retrieval, data: Mapping[str, Any], pooling: Mapping[str, str]) -> Card:
+    return card(
+        "retrieval",
+        "retrieval of images of the same class by cached frozen features",
+        data=data,
+        view={"train": PLAIN, "test": PLAIN},
+        pooling=pooling,
+        normalisation="L2",
+        solver={"name": "every test image ranks all training images by the cosine", **_plain(config)},
+        metric="mean over queries of the non-interpolated average precision, and of the precision among the first "
         "answers, in percent; equal similarities share their rank",
-        "frozen": FROZEN,
-        "seed": None,
-    }
+        frozen=FROZEN,
+        seeds={},
+    )
 
 
-def voc07_svm_card(config: Voc07Svm, images: dict[str, Any], data_key: str, features: dict[str, str]) -> dict[str, Any]:
-    """`images` is what their manifest says, `features` tells the pooling of each tap."""
-    counts, resize = images["counts"], round(config.image_size * 8 / 7)
-    return {
-        "protocol": "one-vs-rest linear SVMs on frozen features",
-        "train": {"split": "trainval07", "images": counts["train"], "data": data_key},
-        "test": {"split": "test07", "images": counts["test"], "data": data_key},
-        "left_out": f"{len(images['bad'])} images that cannot be read",
-        "classes": len(images["categories"]),
-        "view": f"short side {resize}, then squashed to {config.image_size}x{config.image_size}, no crop",
-        "feature": features,
-        "normalisation": f"x / (|x| + {EPSILON:g}) in double precision",
-        "solver": {
+def voc07_svm_card(config: Voc07Svm, data: Mapping[str, Any], pooling: Mapping[str, str], left_out: int) -> Card:
+    resize = round(config.image_size * 8 / 7)
+    view = f"short side {resize}, then squashed to {config.image_size}x{config.image_size}, no crop"
+    return card(
+        "voc07_svm",
+        "one-vs-rest linear SVMs on frozen features",
+        data={**data, "left_out": f"{left_out} images that cannot be read"},
+        view={"train": view, "test": view},
+        pooling=pooling,
+        normalisation=f"x / (|x| + {EPSILON:g}) in double precision",
+        solver={
             "name": "scikit-learn LinearSVC",
-            "version": version("scikit-learn"),
             "penalty": "l2",
             "loss": "squared_hinge",
             "dual": True,
             "tol": TOLERANCE,
-            "max_iter": config.max_iter,
             "class_weight": {str(label): weight for label, weight in CLASS_WEIGHT.items()},
             "input": "turned into the span of the training images where that is smaller: the same inner products",
+            "cost_values": list(COSTS[config.costs]),
+            "chosen": f"cost per class, by AP ({MEANING['steps']}) in the folds of trainval, then refit on all",
+            "fold_split": "StratifiedKFold, shuffled with the seed; of equally good costs the smallest",
+            **_plain(config, "path", "taps", "image_size"),
         },
-        "cost": {
-            "list": config.costs,
-            "values": list(COSTS[config.costs]),
-            "chosen": f"per class, by AP ({MEANING['steps']}) in {config.folds} folds of trainval, then refit on all",
-            "folds": "StratifiedKFold, shuffled with the seed; of equally good costs the smallest",
-        },
-        "difficult": "an image with only difficult objects of a class is a negative in training, left out of its test",
-        "metric": f"AP in percent, {MEANING['area']}; map is the mean over classes",
-        "frozen": "the whole backbone, batch norm in evaluation mode",
-        "seed": config.seed,
-    }
+        metric=f"AP in percent, {MEANING['area']}; map is the mean over classes",
+        difficult="an image with only difficult objects of a class is a negative in training, left out of its test",
+        frozen=FROZEN,
+        seeds={"folds and solver": config.seed},
+    )
+
+
+def finetune_card(config: Finetune, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str]) -> Card:
+    return card(
+        "finetune",
+        "fine-tuning of the whole network with a share of the labels",
+        data=data,
+        view={"train": CROPS, "test": "centre crop"},
+        pooling=pooling,
+        normalisation="none",
+        solver={"name": "SGD, momentum 0.9", "labels": "the same share of every class, one at least", **_plain(config)},
+        metric="top-1 and top-5 accuracy in percent after the last epoch",
+        frozen="nothing; batch norm in training mode",
+        seeds={"labels": seed, "training": seed},
+    )
+
+
+def _plain(config: Settings, *left_out: str) -> Card:
+    """Settings as JSON values; seeds have a place of their own."""
+    return {k: v for k, v in config.model_dump(mode="json").items() if k not in ("seed", *left_out)}

@@ -9,21 +9,20 @@ import contextlib
 import difflib
 import io
 import re
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, TypeVar
 
 import tyro
 from pydantic import BaseModel, ValidationError
 
-from bownet.config import Experiment, Settings
+from bownet.config import Evaluation, Experiment, Settings
 from pipelines.machine import Resources
 from pipelines.presets import PRESETS
 
 
-class Options(Settings):
-    """An experiment, and how to run it. Only the experiment decides the results."""
+class Running(Settings):
+    """How to run it. Nothing here decides a result."""
 
-    experiment: Annotated[tyro.conf.FlagConversionOff[Experiment], tyro.conf.arg(name="")]
     store: str = "store"
     """Folder or URI (s3://, gs://) where results and everything on the way to them are kept."""
     json_file: Annotated[str | None, tyro.conf.arg(name="json", metavar="FILE")] = None
@@ -37,38 +36,73 @@ class Options(Settings):
     resources: Resources = Resources()
 
 
+class Options(Running):
+    """An experiment, and how to run it. Only the experiment decides the results."""
+
+    experiment: Annotated[tyro.conf.FlagConversionOff[Experiment], tyro.conf.arg(name="")]
+
+
+class EvaluationOptions(Running):
+    """An evaluation, and how to run it. Only the evaluation decides the results."""
+
+    experiment: Annotated[tyro.conf.FlagConversionOff[Evaluation], tyro.conf.arg(name="")] = Evaluation()
+
+
+AnyOptions = TypeVar("AnyOptions", Options, EvaluationOptions)
+
+
 def parse(description: str | None, arguments: Sequence[str]) -> Options:
     """The options that the arguments ask for. `--help` prints and exits 0; a mistake raises ValueError."""
     presets = {name: (_first_line(make), Options(experiment=make())) for name, make in PRESETS.items()}
-    arguments = [{"true": "True", "false": "False"}.get(a, a) for a in arguments]
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            return tyro.extras.overridable_config_cli(presets, description=description, args=arguments)
-    except SystemExit as exit:
-        if exit.code == 0:
-            raise
-    except ValidationError:  # of the outermost model, which tyro leaves to us
-        pass
-    _explain(arguments)
-    raise ValueError(_plain(complaint.getvalue()))  # a mistake that we have no better words for
-
-
-def _explain(arguments: Sequence[str]) -> None:
-    """Find the mistake by our own means and raise it in one line; return if there is none to be found."""
+    arguments = _plain_values(arguments)
+    with _complaints() as complaint:
+        return tyro.extras.overridable_config_cli(presets, description=description, args=arguments)
     if not arguments or arguments[0].startswith("-"):
         raise ValueError(f"no preset named: the first argument is one of {', '.join(PRESETS)}")
     preset, rest = arguments[0], arguments[1:]
     if preset not in PRESETS:
         raise ValueError(f"preset={preset!r}: unknown{nearest_name(preset, PRESETS)}; there are {', '.join(PRESETS)}")
-    options: dict[str, Any] = Options(experiment=PRESETS[preset]()).model_dump()
+    _explain(Options(experiment=PRESETS[preset]()), rest)
+    raise ValueError(_plain(complaint.getvalue()))  # a mistake that we have no better words for
+
+
+def parse_evaluation(description: str | None, arguments: Sequence[str]) -> EvaluationOptions:
+    """The same without presets: every argument is a setting."""
+    arguments = _plain_values(arguments)
+    with _complaints() as complaint:
+        return tyro.cli(EvaluationOptions, description=description, args=arguments)
+    _explain(EvaluationOptions(), arguments)
+    raise ValueError(_plain(complaint.getvalue()))
+
+
+def _plain_values(arguments: Sequence[str]) -> list[str]:
+    return [{"true": "True", "false": "False"}.get(a, a) for a in arguments]
+
+
+@contextlib.contextmanager
+def _complaints() -> Iterator[io.StringIO]:
+    """Keeps what tyro has to say about a mistake, for us to say it in one line; `--help` ends the program."""
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            yield complaint
+    except SystemExit as exit:
+        if exit.code == 0:
+            raise
+    except ValidationError:  # of the outermost model, which tyro leaves to us
+        pass
+
+
+def _explain(start: AnyOptions, arguments: Sequence[str]) -> None:
+    """Find the mistake by our own means and raise it in one line; return if there is none to be found."""
+    options: dict[str, Any] = start.model_dump()
     settings = {**options.pop("experiment"), **options}
     settings["json"] = settings.pop("json_file")
     known = _names(settings)
     flags = {"--dry-run", "--quiet", "--debug"}
     known |= {flag[2:].replace("-", "_") for flag in flags} | {"no_" + flag[2:].replace("-", "_") for flag in flags}
     given: dict[str, list[str]] = {}
-    for argument in rest:
+    for argument in arguments:
         if re.match(r"--?[A-Za-z]", argument):
             name, _, value = argument.lstrip("-").partition("=")
             name = name.replace("-", "_")
@@ -77,7 +111,7 @@ def _explain(arguments: Sequence[str]) -> None:
                 raise ValueError(f"{argument.partition('=')[0]}: unknown setting{hint}")
             given[name] = [value] if value else []
         elif not given:
-            raise ValueError(f"{argument!r}: expected a setting such as --vocabulary.size 256")
+            raise ValueError(f"{argument!r}: expected a setting such as --data.image-size 32")
         else:
             given[next(reversed(given))].append(argument)
     for name, values in given.items():
@@ -89,11 +123,11 @@ def _explain(arguments: Sequence[str]) -> None:
         here[leaf] = (
             values if isinstance(old, tuple) else [None if v == "None" else v for v in values][-1] if values else old
         )
-    experiment = {name: settings[name] for name in Experiment.model_fields}
+    experiment = {name: settings[name] for name in type(start.experiment).model_fields}
     try:
-        Options.model_validate({"experiment": experiment, "resources": settings["resources"]})
+        type(start).model_validate({"experiment": experiment, "resources": settings["resources"]})
     except ValidationError as error:
-        raise ValueError(in_one_line(error, Options)) from None
+        raise ValueError(in_one_line(error, type(start))) from None
 
 
 def in_one_line(error: ValidationError, model: type[BaseModel]) -> str:

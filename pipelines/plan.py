@@ -31,6 +31,10 @@ class Plan:
         self.steps: list[Step] = []
         self.notes: list[str] = []
 
+    @property
+    def root(self) -> str:
+        return self._store.root
+
     def get(self, stage: Stage) -> Artifact:
         stage.check()
         for text in stage.notes():

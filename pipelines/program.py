@@ -14,31 +14,27 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from bownet.config import Experiment
-from pipelines.command_line import Options
+from pipelines.command_line import EvaluationOptions, Options, Running
+from pipelines.evaluators import Row
 from pipelines.machine import connect, survey
 from pipelines.plan import Plan
 from pipelines.progress import Collector, Display, start_board
+from pipelines.results import show_results
 from pipelines.store import Artifact, Observer, Stage, Store
 
-METRICS = ("linear/top1", "fewshot/1shot", "fewshot/5shot", "fewshot/10shot", "fewshot/50shot")
+AnyOptions = TypeVar("AnyOptions", Options, EvaluationOptions)
 
 
-class Row(Protocol):
-    @property
-    def artifacts(self) -> dict[str, Artifact]: ...
+def run_program(parse: Callable[[], AnyOptions], experiment: Callable[[Any, Any], list[Row]]) -> int:
+    """The whole life of a program; returns its exit code.
 
-    def result(self) -> dict[str, Any]: ...
-
-
-def run_program(parse: Callable[[], Options], experiment: Callable[[Experiment, Any], Any]) -> int:
-    """The whole life of a program; returns its exit code."""
+    `experiment` takes the settings and a store; it is called with a plan first, which raises what would fail later.
+    """
     debug = "--debug" in sys.argv
     console = Console(highlight=False)
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
@@ -58,7 +54,7 @@ def run_program(parse: Callable[[], Options], experiment: Callable[[Experiment, 
     return 0
 
 
-def run(options: Options, experiment: Callable[[Experiment, Any], list[Row]], console: Console) -> None:
+def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], console: Console) -> None:
     started = time.perf_counter()
     store = Store(options.store)
     plan = Plan(store)
@@ -110,12 +106,12 @@ def run(options: Options, experiment: Callable[[Experiment, Any], list[Row]], co
     tracking.finish(report["rows"])
     if options.json_file:
         Path(options.json_file).write_text(json.dumps(report, indent=1) + "\n")
-    show_results(report, console)
+    show_results(report["rows"], console)
     console.print(f"\n{report['seconds']:.0f} s. Compare runs in a browser, at http://127.0.0.1:5000, with:")
     console.print(ui_command(uri), soft_wrap=True)
 
 
-def preflight(options: Options, store: Store, plan: Plan) -> None:
+def preflight(options: Running, store: Store, plan: Plan) -> None:
     """What can go wrong with paths goes wrong now."""
     store.check_writable()
     plan.check_room()
@@ -125,29 +121,6 @@ def preflight(options: Options, store: Store, plan: Plan) -> None:
             raise ValueError(f"json={options.json_file}: name a file in a folder that exists")
         if not os.access(folder, os.W_OK):
             raise ValueError(f"json={options.json_file}: {folder} cannot be written to")
-
-
-def show_results(report: dict[str, Any], console: Console) -> None:
-    rows = report["rows"]
-    columns = [name for name in METRICS if any(name in row["metrics"] for row in rows)]
-    if not columns:
-        console.print("No score: nothing could be evaluated on these images.")
-        return
-    table = Table(title="Accuracy in percent; ± is the 95% interval over few-shot episodes", title_justify="left")
-    table.add_column("model")
-    for name in columns:
-        table.add_column(name.removeprefix("fewshot/").replace("shot", "-shot").replace("/", " "), justify="right")
-    for row in rows:
-        metrics = row["metrics"]
-        cells = []
-        for name in columns:
-            if name not in metrics:
-                cells.append("-")
-                continue
-            interval = metrics.get(f"{name}_ci95")
-            cells.append(f"{metrics[name]:.1f}" + (f" ± {interval:.1f}" if interval is not None else ""))
-        table.add_row(escape(row["name"]), *cells)
-    console.print(table)
 
 
 class Both(Observer):

@@ -27,7 +27,6 @@ from pipelines.store import Artifact, Folder, Observer, Stage
 
 log = logging.getLogger("pipelines.tracking")
 
-TRAINED = ("teacher", "student")  # stages with a history of epochs
 _NOT_METRICS = ("kind", "label", "key", "epoch", "epochs", "time", "done")
 
 
@@ -65,7 +64,7 @@ class Tracking(Observer):
         self._alive = True
         self._children: dict[str, str] = {}  # model name -> run id
         self._live: dict[str, set[int]] = {}  # stage key -> epochs already logged
-        self._building = ("", "")  # key and model of the stage that is being built
+        self._building = ("", "", "")  # key, model and curves of the stage that is being built
         self._monitor: SystemMetricsMonitor | None = None
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         for noisy in ("mlflow", "alembic"):
@@ -98,17 +97,17 @@ class Tracking(Observer):
     def on_start(self, stage: Stage, artifact: Artifact) -> None:
         if not isinstance(stage, ModelStage):
             return
-        self._building = (artifact.key, stage.model)
+        self._building = (artifact.key, stage.model, stage.curves or "")
         child = self._child(stage.model)
-        if self._alive and stage.name in TRAINED:
+        if self._alive and stage.curves:
             self._monitor = SystemMetricsMonitor(child, sampling_interval=5, tracking_uri=self.uri)
             self._try(self._monitor.start)
 
     def listen(self, record: Record) -> None:
         """Log an epoch as soon as a worker posts it."""
-        key, model = self._building
+        key, model, curves = self._building
         if record["key"] == key and record["kind"] == "epoch":
-            self._log_history(model, key, [record])
+            self._log_history(model, key, curves, [record])
 
     def on_done(self, stage: Stage, artifact: Artifact, cached: bool, seconds: float) -> None:
         if self._monitor:
@@ -132,8 +131,8 @@ class Tracking(Observer):
             self._log_batch(child, [Metric("vocabulary/inertia", v, 0, i) for i, v in enumerate(info["inertia"])])
         elif stage.name == "words":
             batch = {f"words/{k}": value for k, value in info["health"].items()}
-        elif stage.name in TRAINED:
-            self._log_history(stage.model, artifact.key, artifact.read_json("history.json"))
+        elif stage.curves:
+            self._log_history(stage.model, artifact.key, stage.curves, artifact.read_json("history.json"))
         self._log_metrics(child, batch)
         self._try(lambda: self._client.set_tag(child, f"stage.{stage.name}", artifact.ref))
 
@@ -167,11 +166,11 @@ class Tracking(Observer):
             self._try(create)
         return self._children.get(model, "")
 
-    def _log_history(self, model: str, key: str, history: list[Record]) -> None:
+    def _log_history(self, model: str, key: str, curves: str, history: list[Record]) -> None:
         """Each epoch once, whether it came live from a worker or from the finished artifact."""
         seen = self._live.setdefault(key, set())
         metrics = [
-            Metric(f"train/{name}", value, int(record["time"] * 1000), int(record["epoch"]))
+            Metric(f"{curves}/{name}", value, int(record["time"] * 1000), int(record["epoch"]))
             for record in history
             if int(record["epoch"]) not in seen
             for name, value in record.items()

@@ -6,6 +6,7 @@ Defaults are the paper's for CIFAR-100 where it states them; `pipelines/presets.
 
 from bownet.config.base import Fraction, PositiveInt, Settings
 from bownet.config.data import Data
+from bownet.config.evaluation import Evaluation
 from bownet.config.experiment import Experiment
 from bownet.config.method import Perturbation, Proxy, Round, Student, Teacher, Vocabulary
 from bownet.config.protocols import Detection, Fewshot, Finetune, Knn, Linear, Protocols, Retrieval, Voc07Svm
@@ -14,6 +15,7 @@ from bownet.config.training import Net, Optimiser
 __all__ = [
     "Data",
     "Detection",
+    "Evaluation",
     "Experiment",
     "Fewshot",
     "Finetune",

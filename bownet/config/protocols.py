@@ -78,6 +78,8 @@ class Finetune(Settings):
     """Epochs after which both rates are multiplied by `drop_factor`."""
     drop_factor: Annotated[float, Field(gt=0, le=1)] = 0.2
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
+    crop_area: tuple[Fraction, Fraction] = (0.08, 1.0)
+    """Range of the random crop's area, as a fraction of the image."""
 
     @model_validator(mode="after")
     def _drops_within_epochs(self) -> Finetune:

@@ -79,9 +79,14 @@ class Net(Settings):
     @field_validator("arch")
     @classmethod
     def _known(cls, arch: str) -> str:
-        match = re.fullmatch(r"wrn-(\d+)-(\d+)", arch)
-        if match and int(match[1]) >= 10 and (int(match[1]) - 4) % 6 == 0 and 1 <= int(match[2]) <= 64:
-            return arch
-        if arch in ("resnet18", "resnet50"):
-            return arch
-        raise ValueError("known are wrn-<6n+4>-<width> (wrn-10-2, wrn-28-10), resnet18, resnet50")
+        return known_arch(arch)
+
+
+def known_arch(arch: str) -> str:
+    """The same name, if it is one of an architecture."""
+    match = re.fullmatch(r"wrn-(\d+)-(\d+)", arch)
+    if match and int(match[1]) >= 10 and (int(match[1]) - 4) % 6 == 0 and 1 <= int(match[2]) <= 64:
+        return arch
+    if arch in ("resnet18", "resnet50"):
+        return arch
+    raise ValueError("known are wrn-<6n+4>-<width> (wrn-10-2, wrn-28-10), resnet18, resnet50")

@@ -1,8 +1,8 @@
 """Weights of others as a backbone: a file of a state dict and an architecture go in, the net and a report come out.
 
 Reads safetensors and what torch.save wrote, without running code of the file. Where the dict lies and what its names
-begin with is found by looking for the first block of the architecture: torchvision, timm, MoCo, DINO, SwAV and our own
-files are all the same net under other prefixes.
+begin with is found by looking for the first block of the architecture: torchvision, timm, MoCo, DINO, SwAV, VISSL,
+mmselfsup and our own files are all the same net under other prefixes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import pickle
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,15 +29,19 @@ from bownet.nets.taps import Backbone
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+ARCH_FLAG = "--teacher.net.arch"
 TORCH_SUFFIXES = (".pt", ".pth", ".tar", ".bin", ".ckpt")
 
 # What is taken when a file holds several nets: the part that its authors evaluate, by a word of its place.
-# DINO evaluates the teacher, MoCo v1 and v2 the query encoder, v3 the base encoder, timm the average of the weights.
-_PREFERRED = ("teacher", "encoder_q", "base_encoder", "state_dict_ema", "model_ema", "state_dict", "model", "student")
+# DINO evaluates the teacher, MoCo v1 and v2 the query encoder, v3 the base encoder, timm the average of the weights,
+# VISSL the trunk, mmselfsup the backbone, whatever momentum nets stand beside them.
+_PREFERRED: tuple[str, ...] = ("teacher", "encoder_q", "base_encoder", "state_dict_ema", "model_ema")
+_PREFERRED += ("trunk", "backbone", "state_dict", "model", "student")
 _HEADS = re.compile(
     r"(^|\.)(fc|heads?|projection|projection_head|projector|predictor|prototypes?|classifier|linear|last_layer|mlp"
     r"|queue\w*)(\.|\d|$)"
 )
+_ANCHORS = ("layer1.0.conv1.weight", "block1.0.conv1.weight")  # of the first block: ResNets, Wide ResNets
 _NOT_NEEDED = "num_batches_tracked"
 _STATISTICS = ("input_mean", "input_std")
 _BLOCKS: dict[tuple[bool, tuple[int, ...]], str] = {  # of layer1 to layer4, by whether a block is a bottleneck
@@ -91,22 +95,39 @@ class _Found(NamedTuple):
         return f"{'.'.join(self.path) or 'top level'}: {self.prefix}*"
 
     @property
+    def state(self) -> dict[str, Tensor]:
+        return {k.removeprefix(self.prefix): v for k, v in self.weights.items() if k.startswith(self.prefix)}
+
+    @property
     def rank(self) -> int:
         words = {*self.path, *self.prefix.split(".")}
         return min((_PREFERRED.index(word) for word in words if word in _PREFERRED), default=len(_PREFERRED))
 
 
-def load_weights(path: str | Path, net: Net) -> tuple[Backbone, Report]:
-    """The backbone with the file's weights. Whatever does not fit exactly is refused by a ValueError of one line."""
+def arch_of_file(path: str | Path) -> tuple[str | None, bool]:
+    """The architecture that a file's names and shapes tell, known here or not, and whether this program saved it."""
+    content, saved = read_file(Path(path).expanduser())
+    if saved is not None:
+        return saved, True
+    nets = [found for anchor in _ANCHORS for found in _nets(_dicts(content, ()), anchor)]
+    best = min(nets, key=lambda found: found.rank, default=None)
+    return (None if best is None else _looks_like(best.state)), False
+
+
+def load_weights(path: str | Path, net: Net, arch_flag: str = ARCH_FLAG) -> tuple[Backbone, Report]:
+    """The backbone with the file's weights. Whatever does not fit exactly is refused by a ValueError of one line.
+
+    `arch_flag` is what people type to name an architecture.
+    """
     path = Path(path).expanduser()
     content, saved_arch = read_file(path)
     if saved_arch not in (None, net.arch):
-        raise ValueError(f"{path}: holds a {saved_arch}, not a {net.arch}; {_remedy(saved_arch)}")
+        raise ValueError(f"{path}: holds a {saved_arch}, not a {net.arch}; {_remedy(saved_arch, arch_flag)}")
     backbone = build_backbone(net, seed=0)
     wanted = backbone.state_dict()
-    found, others = _the_net(path, content, net, wanted)
-    state = {k.removeprefix(found.prefix): v for k, v in found.weights.items() if k.startswith(found.prefix)}
-    _check_fit(path, state, net, wanted)
+    found, others = _the_net(path, content, net, wanted, arch_flag)
+    state = found.state
+    _check_fit(path, state, net, wanted, arch_flag)
 
     own = all(name in state for name in _STATISTICS)
     if not own:
@@ -159,19 +180,26 @@ def read_file(path: Path) -> tuple[Any, str | None]:
         raise ValueError(f"{path}: cannot be read as weights ({_one_line(error)}); copy it again") from error
 
 
-def _the_net(path: Path, content: Any, net: Net, wanted: Mapping[str, Tensor]) -> tuple[_Found, list[_Found]]:
-    """The net of this kind in the file, by preference where there are several; and the others."""
-    anchor = next(name for name in wanted if re.fullmatch(r"(layer|block)1\.0\.conv1\.weight", name))
-    dicts = list(_dicts(content, ()))
-    nets = [
+def _nets(dicts: Iterable[tuple[tuple[str, ...], Mapping[str, Tensor]]], anchor: str) -> list[_Found]:
+    """Every net with a tensor of this name."""
+    return [
         _Found(where, key.removesuffix(anchor), weights)
         for where, weights in dicts
         for key in weights
         if key == anchor or key.endswith(f".{anchor}")
     ]
+
+
+def _the_net(
+    path: Path, content: Any, net: Net, wanted: Mapping[str, Tensor], arch_flag: str
+) -> tuple[_Found, list[_Found]]:
+    """The net of this kind in the file, by preference where there are several; and the others."""
+    anchor = next(name for name in _ANCHORS if name in wanted)
+    dicts = list(_dicts(content, ()))
+    nets = _nets(dicts, anchor)
     if not nets:
         for _, weights in dicts:
-            _refuse_another_kind(path, weights, net)
+            _refuse_another_kind(path, weights, net, arch_flag)
         names = [name for _, weights in dicts for name in weights]
         held = _counted(names) if names else "no named tensors"
         raise ValueError(f"{path}: no {anchor}, so no {net.arch}; it holds {held}")
@@ -194,9 +222,9 @@ def _dicts(content: Any, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
         yield from _dicts(inner, (*where, str(name)))
 
 
-def _check_fit(path: Path, state: Mapping[str, Tensor], net: Net, wanted: Mapping[str, Tensor]) -> None:
+def _check_fit(path: Path, state: Mapping[str, Tensor], net: Net, wanted: Mapping[str, Tensor], arch_flag: str) -> None:
     looks = _looks_like(state)
-    remedy = _remedy(looks) if looks != net.arch else "copy the file again or name another"
+    remedy = _remedy(looks, arch_flag) if looks != net.arch else "copy the file again or name another"
     for name, value in wanted.items():
         if name not in state:
             if name.endswith(_NOT_NEEDED) or name in _STATISTICS:
@@ -224,17 +252,13 @@ def _check_fit(path: Path, state: Mapping[str, Tensor], net: Net, wanted: Mappin
         )
 
 
-def _refuse_another_kind(path: Path, weights: Mapping[str, Tensor], net: Net) -> None:
-    for anchor in ("layer1.0.conv1.weight", "block1.0.conv1.weight"):
-        for key in weights:
-            if key == anchor or key.endswith(f".{anchor}"):
-                prefix = key.removesuffix(anchor)
-                looks = _looks_like({k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)})
-                raise ValueError(
-                    f"{path}: {key} of shape {tuple(weights[key].shape)} is no part of a {net.arch}; {_remedy(looks)}"
-                )
+def _refuse_another_kind(path: Path, weights: Mapping[str, Tensor], net: Net, arch_flag: str) -> None:
+    for anchor in _ANCHORS:
+        for found in _nets([((), weights)], anchor):
+            key, remedy = found.prefix + anchor, _remedy(_looks_like(found.state), arch_flag)
+            raise ValueError(f"{path}: {key} of shape {tuple(weights[key].shape)} is no part of a {net.arch}; {remedy}")
     if any("attn.qkv" in key or "self_attention" in key for key in weights):
-        raise ValueError(f"{path}: {_remedy('vision transformer')}")
+        raise ValueError(f"{path}: {_remedy('vision transformer', arch_flag)}")
 
 
 def _looks_like(state: Mapping[str, Tensor]) -> str | None:
@@ -255,12 +279,12 @@ def _looks_like(state: Mapping[str, Tensor]) -> str | None:
     return name
 
 
-def _remedy(arch: str | None) -> str:
+def _remedy(arch: str | None, arch_flag: str) -> str:
     known = "use weights of a wrn-<6n+4>-<width>, resnet18 or resnet50"
     if arch is None:
         return known
     try:
-        return f"looks like a {arch}; use --teacher.net.arch {Net(arch=arch).arch}"
+        return f"looks like a {arch}; use {arch_flag} {Net(arch=arch).arch}"
     except ValidationError:
         return f"looks like a {arch}; {known}"
 

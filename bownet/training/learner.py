@@ -6,9 +6,9 @@ Gradients are those of the mean over the batch of all workers, in whatever parts
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -37,13 +37,35 @@ def low_precision(config: Optimiser, device: torch.device) -> torch.dtype | None
     return torch.bfloat16 if config.precision == "bfloat16" else torch.float16
 
 
-def decayed_groups(task: nn.Module, config: Optimiser) -> list[dict[str, Any]]:
-    """All parameters in one group, or those with fewer than two dimensions in another without decay."""
-    if config.decay == "all":
-        return [{"params": list(task.parameters())}]
-    weights = [p for p in task.parameters() if p.ndim >= 2]
-    others = [p for p in task.parameters() if p.ndim < 2]
-    return [{"params": weights}, {"params": others, "weight_decay": 0.0}]
+@runtime_checkable
+class ScalesRates(Protocol):
+    """A task whose parts learn at different rates: factors of the rate, by the name of a part such as `head`."""
+
+    lr_scale: Mapping[str, float]
+
+
+def parameter_groups(task: nn.Module, config: Optimiser) -> list[dict[str, Any]]:
+    """All parameters in one group, but for those without decay and those with a rate of their own.
+
+    Without decay are those with fewer than two dimensions, where only weights have it.
+    """
+    scales = task.lr_scale if isinstance(task, ScalesRates) else {}
+    unknown = [part for part in scales if not any(_is_in(name, part) for name, _ in task.named_parameters())]
+    if unknown:
+        raise ValueError(f"lr_scale={unknown[0]!r}: {type(task).__name__} has no part of this name")
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+    for name, parameter in task.named_parameters():
+        scale = next((scales[part] for part in scales if _is_in(name, part)), 1.0)
+        groups.setdefault((scale, config.decay == "all" or parameter.ndim >= 2), []).append(parameter)
+    ordered = sorted(groups.items(), key=lambda item: not item[0][1])  # those with decay first
+    return [
+        {"params": parameters, "lr_scale": scale} | ({} if decays else {"weight_decay": 0.0})
+        for (scale, decays), parameters in ordered
+    ]
+
+
+def _is_in(name: str, part: str) -> bool:
+    return name == part or name.startswith(f"{part}.")
 
 
 class Learner:
@@ -55,7 +77,7 @@ class Learner:
         self._dtype = low_precision(config, device)
         scaled = self._dtype == torch.float16
         self._optimiser = torch.optim.SGD(
-            decayed_groups(task, config),
+            parameter_groups(task, config),
             lr=config.base_lr,
             momentum=config.momentum,
             nesterov=config.nesterov and config.momentum > 0,
@@ -83,7 +105,7 @@ class Learner:
         `share` is what the part has of the batch, times the number of workers: they are averaged with equal weights.
         """
         for group in self._optimiser.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group.get("lr_scale", 1.0)
         self._optimiser.zero_grad(set_to_none=True)
         xs = x.tensor_split(self._config.accumulate)
         ys = [None] * len(xs) if y is None else y.tensor_split(self._config.accumulate)

@@ -18,10 +18,10 @@ from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import class_counts_of, fewshot_split
 from pipelines.stages.scoring import (
     common_labels,
+    data_card,
     label_obstacle,
     names_and_labels_sha256,
     on_worker,
-    split_of,
     write_score,
 )
 from pipelines.store import Artifact, Estimate, Workspace
@@ -59,8 +59,9 @@ class FewshotScore(ModelStage):
         _, (labels,) = common_labels(self.images, split)
         accuracies = on_worker(work, _accuracies, self.features, split, labels, self.fewshot)
         work.write_npy(EPISODES, np.stack([accuracy_E.numpy() for accuracy_E in accuracies.values()]))
-        sha256 = names_and_labels_sha256(self.images, split)
-        card = fewshot_card(self.fewshot, split_of(self.images, split), sha256, info["pooling"][info["pooled"]])
+        data = data_card(self.images, test=split)
+        data["test"]["sha256"] = names_and_labels_sha256(self.images, split)
+        card = fewshot_card(self.fewshot, data, {info["pooled"]: info["pooling"][info["pooled"]]})
         return write_score(work, "fewshot", fewshot_score(accuracies), card)
 
 
@@ -79,8 +80,9 @@ def paired_comparison(a: Artifact, b: Artifact) -> dict[int, Difference]:
 
 def _seen(card: dict[str, Any]) -> dict[str, Any]:
     """What episodes depend on."""
-    settings = {f"fewshot.{name}": value for name, value in card["episodes"].items()}
-    return {"split": card["test"]["split"], "images and labels": card["test"]["sha256"][:12], **settings}
+    test, drawn = card["data"]["test"], ("shots", "ways", "queries", "episodes")
+    settings = {f"fewshot.{name}": card["solver"][name] for name in drawn} | {"fewshot.seed": card["seeds"]["episodes"]}
+    return {"split": test["split"], "images and labels": test["sha256"][:12], **settings}
 
 
 def _accuracies(features: Artifact, split: str, labels: Tensor, fewshot: Fewshot) -> dict[int, Tensor]:

@@ -79,21 +79,25 @@ class Streamed:
     images: Artifact
     cut: Cut | None  # what is cut of a stored file; raw pixels come as they are
     share: Share
+    rows: NDArray[np.int64] | None = None  # the images that are used; None for all
 
     def __len__(self) -> int:
-        return count_of(self.images, "train")
+        return count_of(self.images, "train") if self.rows is None else len(self.rows)
 
     def __iter__(self) -> Iterator[Tensor]:
         """All clean images in order, a shard at a time."""
+        assert self.rows is None, "no task that renews its targets uses a part of the images"
         images, shards = self.images, shards_of(self.images, "train")
         return self._stream(len(shards), lambda i: pixels_of(images, shards[i]))
 
     def epoch(self, config: Optimiser, seed: int, epoch: int, shard: Shard, first: int = 0) -> Iterator[Tensor]:
-        images, cut, n, steps = self.images, self.cut, len(self), steps_per_epoch(len(self), config)
+        images, cut, used = self.images, self.cut, self.rows
+        n, steps = len(self), steps_per_epoch(len(self), config)
 
         def read(number: int) -> NDArray[np.uint8]:
             i = first + number
             rows = shard.part(batch_rows(n, config, seed, epoch, i))
+            rows = rows if used is None else used[rows]
             step = epoch * steps + i
 
             def view(content: bytes, row: int) -> NDArray[np.uint8]:

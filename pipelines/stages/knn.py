@@ -14,7 +14,7 @@ from evaluation.score import Score
 from pipelines.stages.features import read_features
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of
-from pipelines.stages.scoring import common_labels, label_obstacle, on_worker, split_of, write_score
+from pipelines.stages.scoring import common_labels, data_card, label_obstacle, on_worker, write_score
 from pipelines.store import Artifact, Estimate, Workspace
 
 
@@ -46,8 +46,8 @@ class KnnScore(ModelStage):
         info = self.features.info
         classes, labels = common_labels(self.images, "train", "test")
         score = on_worker(work, _score, self.features, labels, self.knn)
-        splits = [split_of(self.images, split) for split in ("train", "test")]
-        card = knn_card(self.knn, splits[0], splits[1], info["pooling"][info["pooled"]])
+        data = data_card(self.images, train="train", test="test")
+        card = knn_card(self.knn, data, {info["pooled"]: info["pooling"][info["pooled"]]})
         return write_score(work, "knn", replace(score, details={"classes": classes} | score.details), card)
 
 

@@ -13,7 +13,7 @@ from evaluation.linear import linear_score
 from evaluation.score import Score
 from pipelines.stages.features import read_features
 from pipelines.stages.model_stage import ModelStage
-from pipelines.stages.scoring import common_labels, label_obstacle, on_worker, split_of, write_score
+from pipelines.stages.scoring import common_labels, data_card, label_obstacle, on_worker, write_score
 from pipelines.store import Artifact, Estimate, Workspace
 
 
@@ -47,8 +47,7 @@ class LinearScore(ModelStage):
         classes, labels = common_labels(self.images, "train", "test")
         score = on_worker(work, _score, self.features, taps, labels, self.linear, self.seed)
         pooling = {tap: info["pooling"][tap] for tap in taps}
-        splits = [split_of(self.images, split) for split in ("train", "test")]
-        card = linear_card(self.linear, self.seed, splits[0], splits[1], pooling)
+        card = linear_card(self.linear, self.seed, data_card(self.images, train="train", test="test"), pooling)
         return write_score(work, "linear", replace(score, details={"classes": classes} | score.details), card)
 
 

@@ -16,5 +16,10 @@ class ModelStage(Stage):
     model: str = field(metadata=NOT_IN_KEY, kw_only=True)
 
     @property
+    def curves(self) -> str | None:
+        """What tracking calls the epochs in its history.json, such as "train"; None for a stage without."""
+        return None
+
+    @property
     def label(self) -> str:
         return f"{self.model}: {self.title}"

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evaluation.cards import Split
+from evaluation.cards import Card, completed
 from evaluation.score import Score
-from pipelines.stages.pictures import class_counts_of, count_of, labels_of, names_of, shards_of
+from pipelines.stages.pictures import class_counts_of, count_of, data_of, labels_of, names_of, shards_of
 from pipelines.store import Artifact, Workspace
 
 T = TypeVar("T")
@@ -36,9 +36,21 @@ def common_labels(images: Artifact, *splits: str) -> tuple[list[str], list[Tenso
     return names, [torch.from_numpy(np.searchsorted(occurring, of_split)) for of_split in labels]
 
 
-def split_of(images: Artifact, split: str) -> Split:
-    """For a card."""
-    return {"split": split, "images": count_of(images, split), "data": images.key}
+def data_card(images: Artifact, **splits: str) -> Card:
+    """What a card says of the images: the set, its hash, and the split that has the role of `train` or `test`."""
+    return {
+        "set": data_of(images).kind,
+        "key": images.key,
+        "image_size": data_of(images).image_size,
+        **{
+            role: {
+                "split": split,
+                "images": count_of(images, split),
+                "classes": len(class_counts_of(images, split)),
+            }
+            for role, split in splits.items()
+        },
+    }
 
 
 def names_and_labels_sha256(images: Artifact, split: str) -> str:
@@ -68,10 +80,10 @@ def on_worker(work: Workspace, function: Callable[..., T], *arguments: Any) -> T
     return result
 
 
-def write_score(work: Workspace, prefix: str, score: Score, card: dict[str, Any]) -> dict[str, Any]:
+def write_score(work: Workspace, evaluator: str, score: Score, card: Card) -> dict[str, Any]:
     """metrics.json with the evaluator's name before each metric, protocol.json, details.json; and for the manifest."""
-    named = {f"{prefix}/{name}": value for name, value in score.metrics.items()}
+    named = {f"{evaluator}/{name}": value for name, value in score.metrics.items()}
     work.write_json("metrics.json", named)
-    work.write_json("protocol.json", card)
+    work.write_json("protocol.json", completed(card))
     work.write_json("details.json", score.details)
     return {"metrics": named}

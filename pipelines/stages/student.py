@@ -37,6 +37,10 @@ class TrainStudent(ModelStage):
     title = "training"
     version = 2
 
+    @property
+    def curves(self) -> str:
+        return "train"
+
     def check(self) -> None:
         require_labels(self.images, self.proxy)
 

@@ -56,6 +56,10 @@ class TrainTeacher(ModelStage):
     title = "training"
     version = 1
 
+    @property
+    def curves(self) -> str:
+        return "train"
+
     def check(self) -> None:
         require_labels(self.images, self.proxy)
         if entry(self.teacher.kind).labels and not class_counts_of(self.images, "train"):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
@@ -49,11 +50,13 @@ class TrainingJob:
     key: str
     cut: Cut | None = None  # what the task sees of an image that is stored as a file
     targets: Callable[[], NDArray[Any]] | None = None  # one per image
+    rows: NDArray[np.int64] | None = None  # the training images that are used; None for all
+    keep: Callable[[Any, Workspace], None] | None = None  # writes what is kept of the task; None for its backbone
     proxy: Proxy = field(default_factory=Proxy)
 
 
 def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
-    """Train to the end; leaves `backbone.safetensors` and `history.json` in the workspace."""
+    """Train to the end; leaves `backbone.safetensors`, or what the job keeps, and `history.json` in the workspace."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
@@ -62,7 +65,7 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
     stream = streams(job.images, machine)
     share = shared_cpus(machine, stream)
     held = {  # on each node once, for as long as this function runs
-        "images": None if stream else once_per_node(partial(load_split, job.images, "train")),
+        "images": None if stream else once_per_node(partial(_load, job.images, job.rows)),
         "targets": None if job.targets is None else once_per_node(job.targets),
     }
     per_worker: dict[str, float] = {"CPU": share.per_worker}
@@ -131,7 +134,9 @@ def _train_on_worker(config: dict[str, Any]) -> None:
     shard = Shard(context.get_world_rank(), context.get_world_size())
     task = job.make().to(get_device())
     images: Input = (
-        Streamed(job.images, job.cut, share) if config["images"] is None else InMemory(ray.get(config["images"]))
+        Streamed(job.images, job.cut, share, job.rows)
+        if config["images"] is None
+        else InMemory(ray.get(config["images"]))
     )
     board = work.machine.board
 
@@ -157,9 +162,19 @@ def _train_on_worker(config: dict[str, Any]) -> None:
         ),
     )
     if shard.rank == 0:
-        assert isinstance(task.backbone, Backbone)
-        write_backbone(task.backbone, job.net, work)
+        if job.keep is not None:
+            job.keep(task, work)
+        else:
+            assert isinstance(task.backbone, Backbone)
+            write_backbone(task.backbone, job.net, work)
         work.write_json("history.json", history)
+
+
+def _load(images: Artifact, rows: NDArray[np.int64] | None) -> NDArray[np.uint8]:
+    if rows is None:
+        return load_split(images, "train")
+    data = data_of(images)
+    return row_reader(images, "train")(rows, lambda content, _: clean_view(content, data))
 
 
 def save_epoch(scratch: Folder, state: bytes) -> None:
@@ -195,9 +210,12 @@ def write_backbone(backbone: Backbone, net: Net, work: Workspace) -> None:
     work.write_via("backbone.safetensors", lambda path: save_backbone(backbone, net, path, {"key": work.key}))
 
 
-def training_estimate(images: Artifact, net: Net, optimiser: Optimiser, views: float = 1) -> Estimate:
-    """Counts exactly; memory and disk to about a factor of two, from the number of parameters and activations."""
-    data, n = data_of(images), count_of(images, "train")
+def training_estimate(images: Artifact, net: Net, optimiser: Optimiser, views: float = 1, share: float = 1) -> Estimate:
+    """Counts exactly; memory and disk to about a factor of two, from the number of parameters and activations.
+
+    `share` is what is used of the training images.
+    """
+    data, n = data_of(images), max(1, round(count_of(images, "train") * share))
     with torch.device("meta"):
         parameters = sum(p.numel() for p in build_backbone(net, 0).parameters())
     steps = steps_per_epoch(n, optimiser) * optimiser.epochs

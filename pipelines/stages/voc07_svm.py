@@ -26,6 +26,7 @@ from pipelines.stages.fan_out import fan_out
 from pipelines.stages.images import opened
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import RESIZE, annotations_of, checked, count_of, data_of, row_reader, shards_of
+from pipelines.stages.scoring import data_card, write_score
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
 from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
 
@@ -116,12 +117,13 @@ class Voc07SvmScore(ModelStage):
                 score = score_tap(train, test, train_NC, test_MC, classes, self.settings, run)
                 work.scratch.write_json(f"{tap}.json", {"metrics": score.metrics, "details": score.details})
             scores[tap] = Score(**work.scratch.read_json(f"{tap}.json"))
-        metrics = {f"voc07_svm/{tap}/{k}": v for tap, score in scores.items() for k, v in score.metrics.items()}
-        work.write_json("metrics.json", metrics)
-        work.write_json("details.json", {tap: score.details for tap, score in scores.items()})
-        card = voc07_svm_card(self.settings, self.images.info, self.images.key, self._pooling(backbone, taps))
-        work.write_json("protocol.json", card)
-        return {"metrics": metrics}
+        metrics = {f"{tap}/{name}": value for tap, score in scores.items() for name, value in score.metrics.items()}
+        details = {tap: score.details for tap, score in scores.items()}
+        data, left_out = data_card(self.images, train="train", test="test"), len(self.images.info["bad"])
+        for role, split in (("train", "trainval07"), ("test", "test07")):
+            data[role] |= {"split": split, "classes": len(classes)}
+        card = voc07_svm_card(self.settings, data, self._pooling(backbone, taps), left_out)
+        return write_score(work, "voc07_svm", Score(metrics, details), card)
 
     def _taps(self, backbone: Backbone) -> tuple[str, ...]:
         for tap in self.settings.taps:
@@ -134,8 +136,8 @@ class Voc07SvmScore(ModelStage):
         size = self.settings.image_size
         said = {}
         for tap, maps in _maps(backbone, np.zeros((1, size, size, 3), np.uint8), taps).items():
-            height, width = maps.shape[2:] or (0, 0)
-            said[tap] = in_words(maps.shape[1], height, self.settings.pool)
+            side = maps.shape[2] if maps.ndim > 2 else 0
+            said[tap] = in_words(maps.shape[1], side, self.settings.pool)
         return said
 
     def _features(self, tap: str, split: str, work: Workspace) -> NDArray[np.float32]:

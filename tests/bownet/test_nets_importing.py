@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from bownet.config import Net
 from bownet.nets.build import build_backbone
 from bownet.nets.checkpoint import save_backbone
-from bownet.nets.importing import IMAGENET_MEAN, IMAGENET_STD, Report, load_weights
+from bownet.nets.importing import IMAGENET_MEAN, IMAGENET_STD, Report, arch_of_file, load_weights
 
 State = dict[str, Tensor]
 
@@ -79,6 +79,40 @@ LAYOUTS: dict[str, Callable[[State, State], Any]] = {
         "module.",
         body(s) | {"projection_head.0.weight": torch.zeros(2, 2), "prototypes.weight": torch.zeros(3, 2)},
     ),
+    "vissl": lambda s, o: {
+        "phase": 199,
+        "classy_state_dict": {
+            "base_model": {
+                "model": {
+                    "trunk": put("_feature_blocks.", body(s)),
+                    "heads": {"0.clf.0.weight": torch.zeros(2, 2), "0.clf.0.bias": torch.zeros(2)},
+                },
+                "meta": {"input_shape": [3, 224, 224]},
+            },
+            "optimizer": {"optim": {"state": {0: {"momentum_buffer": torch.zeros(1)}}}},
+            "train_phase_idx": 199,
+        },
+    },
+    "vissl flat": lambda s, o: (
+        put("classy_state_dict.base_model.model.trunk._feature_blocks.", body(s))
+        | {"classy_state_dict.base_model.model.heads.0.clf.0.weight": torch.zeros(2, 2)}
+    ),
+    "vissl converted": lambda s, o: {"model": put("trunk.base_model._feature_blocks.", body(s))},
+    "vissl with a momentum teacher": lambda s, o: {
+        "classy_state_dict": {
+            "base_model": {"model": {"trunk": put("_feature_blocks.", body(s))}},
+            "loss": put("momentum_encoder.", body(o)),
+        }
+    },
+    "mmselfsup": lambda s, o: {
+        "meta": {"epoch": 200, "mmcls_version": "0.21.0"},
+        "state_dict": put("backbone.", body(s)) | {"head.fc.weight": torch.zeros(2, 2)},
+    },
+    "mmselfsup with a momentum net": lambda s, o: {
+        "state_dict": put("backbone.", body(s))
+        | put("target_net.0.", body(o))
+        | put("neck.", {"fc0.weight": torch.ones(1)})
+    },
     "anything": lambda s, o: {"classy": {"trunk": put("_feature_blocks.", body(s))}},
 }
 
@@ -110,6 +144,23 @@ def test_every_layout_gives_the_same_net(layout: str, state: State, other: State
             ((images() - mean) / std).contiguous(memory_format=torch.channels_last)
         )
     torch.testing.assert_close(features(net, images()), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_names_and_shapes_tell_the_architecture(layout: str, state: State, other: State, tmp_path: Path) -> None:
+    torch.save(LAYOUTS[layout](state, other), tmp_path / "net.pth")
+    assert arch_of_file(tmp_path / "net.pth") == ("resnet18", False)
+
+
+def test_the_architecture_of_other_files(tmp_path: Path) -> None:
+    net = Net(arch="wrn-10-2")
+    backbone = build_backbone(net, 0)
+    save_backbone(backbone, net, tmp_path / "ours.safetensors", {})
+    assert arch_of_file(tmp_path / "ours.safetensors") == ("wrn-10-2", True)
+    torch.save(backbone.state_dict(), tmp_path / "plain.pt")
+    assert arch_of_file(tmp_path / "plain.pt") == ("wrn-10-2", False)
+    torch.save({"encoder.weight": torch.zeros(2)}, tmp_path / "odd.pt")
+    assert arch_of_file(tmp_path / "odd.pt") == (None, False)
 
 
 def test_the_report_counts_what_was_left(state: State, other: State, tmp_path: Path) -> None:

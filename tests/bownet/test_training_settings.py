@@ -15,7 +15,7 @@ from bownet.config import Optimiser
 from bownet.training import Hooks, Record, Shard, learner, learning_rate, train
 from bownet.training.average import Average
 from bownet.training.divergence import has_failed
-from bownet.training.learner import Learner, decayed_groups
+from bownet.training.learner import Learner, parameter_groups
 
 ONE_STEP: dict[str, Any] = {"epochs": 1, "iterations_per_epoch": None, "batch": 40, "drops": ()}
 SOME_STEPS = ONE_STEP | {"epochs": 2, "batch": 11}  # 40 images in batches of 10
@@ -54,7 +54,7 @@ def test_decay_of_weights_only() -> None:
     everything, _ = trained(**ONE_STEP, weight_decay=0.5, nesterov=False)
     torch.testing.assert_close(everything.out_H - plain.out_H, -0.1 * 0.5 * start.out_H)
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 2))
-    groups = decayed_groups(net, Optimiser(decay="weights"))
+    groups = parameter_groups(net, Optimiser(decay="weights"))
     assert [[p.ndim for p in group["params"]] for group in groups] == [[4, 2], [1, 1, 1, 1]]
 
 

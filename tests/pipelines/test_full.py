@@ -29,7 +29,7 @@ def test_report_has_rows_stages_and_where_mlflow_is(smoke: dict[str, Any]) -> No
         assert {"linear/top1", "fewshot/1shot", "fewshot/1shot_ci95", "fewshot/5shot"} <= row["metrics"].keys()
         assert all(0 <= value <= 100 for value in row["metrics"].values())
         assert row["protocol"]["linear"]["solver"]["epochs"] == 5
-        assert row["protocol"]["fewshot"]["episodes"]["episodes"] == 50
+        assert row["protocol"]["fewshot"]["solver"]["episodes"] == 50
         assert row["artifacts"].keys() == {"backbone", "features", "linear", "fewshot"}
     assert len(report["stages"]) == 15
     assert all(not stage["cached"] and stage["seconds"] >= 0 for stage in report["stages"])

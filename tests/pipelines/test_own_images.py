@@ -43,7 +43,7 @@ def test_a_folder_with_classes(photos: Path, tmp_path: Path) -> None:
     report, printed = finished(tmp_path, *folder, "--fewshot.queries", "2")
     assert [row["name"] for row in report["rows"]] == ["random", "BoWNet"]
     assert all({"linear/top1", "fewshot/5shot"} <= row["metrics"].keys() for row in report["rows"])
-    assert report["rows"][0]["protocol"]["fewshot"]["test"]["split"] == "test"
+    assert report["rows"][0]["protocol"]["fewshot"]["data"]["test"]["split"] == "test"
     assert "1 of 201 images cannot be read" in printed
     assert "5 classes" in printed
     client = mlflow.MlflowClient(report["mlflow"]["tracking_uri"])
