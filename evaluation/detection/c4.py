@@ -65,6 +65,7 @@ class Res5(nn.Module):
         self.norm = nn.BatchNorm2d(channels)
 
     def forward(self, x_RCHW: Tensor) -> Tensor:
+        x_RCHW = x_RCHW.contiguous(memory_format=torch.channels_last)  # which cutting does not keep
         y_RC: Tensor = self.norm(self.layer4(x_RCHW)).mean((2, 3))
         return y_RC
 

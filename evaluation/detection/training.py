@@ -24,7 +24,7 @@ from bownet.training import ALONE, Record, Shard
 from bownet.training.checkpoint import Checkpoint, unpack
 from evaluation.detection.detector import Detector
 from evaluation.detection.objects import Objects
-from evaluation.detection.views import Pixels, View, train_view
+from evaluation.detection.views import Pixels, View, random_view
 
 BATCH_OF_LR = 16  # images that `detection.lr` is meant for
 WARMUP_FROM = 0.001  # of the rate, at the first step
@@ -119,7 +119,7 @@ def fit(
                 f"loss={means['loss']:.4g} at step {done} of {settings.steps}, at a rate of {rate(settings, step):g}: "
                 "it diverged, use a smaller detection.lr or a longer detection.warmup"
             )
-        watch.tell({"epoch": len(history), "epochs": PARTS, "done": done / settings.steps, "loss": means["loss"]})
+        watch.tell({"done": done / settings.steps, "ended": float(ended), "loss": means["loss"]})
         if ended:
             speed = part.steps * settings.batch / part.seconds()
             history.append(means | {"step": done, "lr": rate(settings, step), "images_per_second": speed})
@@ -165,7 +165,7 @@ def _views_ahead(
     def view(step: int, row: int) -> View:
         rng = np.random.Generator(np.random.Philox(key=[seed, (step << 40) + row]))
         pixels, objects = pictures.read(row)
-        return train_view(pixels, objects, settings.train_sizes, settings.max_size, rng)
+        return random_view(pixels, objects, settings.train_sizes, settings.max_size, rng)
 
     with ThreadPoolExecutor(1) as reader:
         following: Future[tuple[list[View], float]] = reader.submit(read, first)

@@ -37,12 +37,14 @@ def fitted(size: tuple[int, int], short: int, longest: int) -> tuple[int, int]:
     return max(1, int(height * scale + 0.5)), max(1, int(width * scale + 0.5))
 
 
-def test_view(pixels: Pixels, short: int, longest: int) -> View:
+def plain_view(pixels: Pixels, short: int, longest: int) -> View:
     size = pixels.shape[0], pixels.shape[1]
     return View(_resized(pixels, fitted(size, short, longest)), None, size)
 
 
-def train_view(pixels: Pixels, objects: Objects, shorts: Sequence[int], longest: int, rng: np.random.Generator) -> View:
+def random_view(
+    pixels: Pixels, objects: Objects, shorts: Sequence[int], longest: int, rng: np.random.Generator
+) -> View:
     """With a short side drawn from `shorts`, mirrored or not."""
     size = pixels.shape[0], pixels.shape[1]
     height, width = fitted(size, int(rng.choice(shorts)), longest)
