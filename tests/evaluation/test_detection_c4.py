@@ -88,7 +88,7 @@ def test_weights_that_do_not_fit_are_named() -> None:
         ValueError, match=r"trunk.conv1.weight: has shape \(64, 3, 3, 3\) in the backbone and \(64, 3, 7"
     ):
         load_verified(net, weights | {"trunk.conv1.weight": torch.zeros(64, 3, 3, 3)}, backbone_part)
-    with pytest.raises(ValueError, match="trunk.layer9.weight: the backbone has it and the detector does not"):
+    with pytest.raises(ValueError, match=r"trunk.layer9.weight: the backbone has it and the detector does not"):
         load_verified(net, weights | {"trunk.layer9.weight": torch.zeros(1)}, backbone_part)
 
 
@@ -212,7 +212,7 @@ def test_detections_are_within_the_image_and_sorted() -> None:
 
 
 def test_back_ends() -> None:
-    with pytest.raises(ValueError, match="detection.backend=caffe: unknown; there are torchvision, detectron2"):
+    with pytest.raises(ValueError, match=r"detection.backend=caffe: unknown; there are torchvision, detectron2"):
         check_backend("caffe")
     with pytest.raises(ValueError, match="arch=wrn-28-10: detection by torchvision has resnet50 and resnet18"):
         check_backend("torchvision", "wrn-28-10")

@@ -44,7 +44,7 @@ def test_a_box_that_is_only_outside() -> None:
 
 
 def test_an_unknown_class() -> None:
-    with pytest.raises(ValueError, match="a.jpg: class 'cow' of an object is not among cat, dog"):
+    with pytest.raises(ValueError, match=r"a.jpg: class 'cow' of an object is not among cat, dog"):
         objects_of(annotation([1, 1, 2, 2], name="cow"), (20, 30), ["cat", "dog"], "a.jpg")
 
 

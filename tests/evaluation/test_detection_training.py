@@ -1,6 +1,5 @@
 """Fine-tuning of a detector: rates by hand, which images a step shows, exact resuming, and what it can learn."""
 
-import os
 from typing import Any
 
 import numpy as np
@@ -102,7 +101,7 @@ def test_what_diverges_is_told() -> None:
 
 def test_too_many_workers() -> None:
     settings = Detection(**TINY)
-    with pytest.raises(ValueError, match="detection.batch=2: too few images for 3 workers"):
+    with pytest.raises(ValueError, match=r"detection.batch=2: too few images for 3 workers"):
         fit(new(settings), squares(4), settings, 0, shard=Shard(0, 3))
 
 
