@@ -1,4 +1,4 @@
-"""Evaluators, as ratios in one run: few-shot, linear and SVM against plain loops or one core, VOC's AP against detectron2.
+"""Evaluators, as ratios in one run: few-shot, linear, SVM against plain loops or one core, AP against detectron2.
 
 python benchmarks/evaluation.py --json FILE      some minutes; --only fewshot,linear,svm,voc_ap chooses
 """

@@ -17,7 +17,7 @@ from evaluation.voc07_svm import CLASS_WEIGHT, COSTS, EPSILON, TOLERANCE
 Card = dict[str, Any]
 
 FORMAT = 1
-PACKAGES = ("torch", "torchvision", "scikit-learn", "bownet-on-ray")
+PACKAGES = ("torch", "torchvision", "scikit-learn", "detectron2", "bownet-on-ray")
 FROZEN = "the whole network, batch norm in evaluation mode"
 PLAIN = "the plain image, no augmentation"
 CROPS = "random resized crop, aspect 3/4 to 4/3, and flip"

@@ -184,7 +184,8 @@ def describe(record: Record, seconds_left: float | None) -> str:
     if record["kind"] == "unit":
         left = "" if seconds_left is None else f", about {seconds_left:.0f} s left"
         return f"{record['what']} {record['epoch']}/{record['epochs']}{left}"
-    parts = [f"epoch {record['epoch'] + (record['kind'] == 'step')}/{record['epochs']}"]
+    number = record["epoch"] + (record["kind"] in ("step", "part"))  # the one that has begun
+    parts = [f"{record.get('unit', 'epoch')} {number}/{record['epochs']}"]
     parts += [f"{name} {record[name]:.3f}" for name in ("loss", "floor", "accuracy") if name in record]
     if "knn" in record:
         parts.append(f"knn {record['knn']:.1f}%")

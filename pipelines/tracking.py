@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,9 @@ class Tracking(Observer):
         elif stage.curves:
             self._log_history(stage.model, artifact.key, stage.curves, artifact.read_json("history.json"))
         self._log_metrics(child, batch)
+        for figure in info.get("figures", ()):  # pictures that a stage wants people to see
+            path = str(artifact.local_path(figure))
+            self._try(partial(self._client.log_artifact, child, path, stage.name))
         self._try(lambda: self._client.set_tag(child, f"stage.{stage.name}", artifact.ref))
 
     def finish(self, rows: list[dict[str, Any]]) -> None:

@@ -131,6 +131,10 @@ class Detection(Settings):
     """Longest side of an image."""
     freeze: Annotated[int, Field(ge=0, le=5)] = 2
     """Stages of the backbone that are not trained: 2 is the stem and the first residual stage."""
+    regions: Annotated[int, Field(ge=4, le=2000)] = 512
+    """Regions of a training image that the head learns from; fewer are faster, and not the protocol."""
+    proposals: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    """Regions of a test image that are classified."""
     trials: Annotated[int, Field(ge=1, le=100)] = 3
     """Trainings with different seeds: mean and standard deviation are given."""
     pictures: Annotated[int, Field(ge=0, le=1000)] = 16

@@ -69,6 +69,11 @@ def decode_shrunk(content: bytes, smallest_side: int) -> tuple[Pixels, tuple[int
     return _read(content, shrunk)
 
 
+def image_size(content: bytes) -> tuple[int, int] | BadImage:
+    """The upright (height, width), from the head of the file alone: the rest may still be broken."""
+    return _read(content, _upright_size)
+
+
 @contextmanager
 def quietly() -> Iterator[None]:
     """Silence Pillow's warnings for many images at once: for each alone it would cost a quarter of its time."""

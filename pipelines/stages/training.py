@@ -85,7 +85,7 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
             failure_config=FailureConfig(max_failures=MAX_FAILURES),
         ),
     )
-    refusal = _fit(trainer, machine.board, job.label).return_value
+    refusal = fit_watched(trainer, machine.board, job.label).return_value
     if refusal:
         raise ValueError(refusal)
     history: list[Record] = work.read_json("history.json")
@@ -98,7 +98,7 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
     }
 
 
-def _fit(trainer: Any, board: Any, what: str) -> Any:
+def fit_watched(trainer: Any, board: Any, what: str) -> Any:
     """`trainer.fit()` in a thread: in the main one Ray Train takes Ctrl-C for itself and ends without a word.
 
     For workers that a cluster does not have it would wait for ever. Training posts what it does every second or so.

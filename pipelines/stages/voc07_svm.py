@@ -22,6 +22,7 @@ from evaluation.cards import voc07_svm_card
 from evaluation.pooling import in_words, pool_map
 from evaluation.score import Score
 from evaluation.voc07_svm import COSTS, obstacle, presence, score_tap
+from pipelines.stages.annotated import voc_path
 from pipelines.stages.fan_out import fan_out
 from pipelines.stages.images import opened
 from pipelines.stages.model_stage import ModelStage
@@ -36,9 +37,7 @@ _BATCH = 32  # images at a time: the first maps of a ResNet-50 are large
 
 def voc_data(settings: Voc07Svm, data: Data) -> Data:
     """The images that these SVMs see: trainval and test of VOC2007 as files, from where they are said to be."""
-    path = settings.path or (data.path if data.kind == "voc" else None)
-    if path is None:
-        raise ValueError(f"voc07_svm.path=None: data.kind={data.kind} is not VOC; name the folder of VOCdevkit")
+    path = voc_path("voc07_svm", settings.path, data)
     size = settings.image_size
     return Data(kind="voc", path=path, voc_train="trainval07", storage="encoded", image_size=size)
 

@@ -1,0 +1,182 @@
+"""The stage of detection on real Ray: drawn VOC images, a small network, and what must be refused at once."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bownet.config import Data, Detection, Net
+from bownet.images.scenes_voc import write_vocdevkit
+from evaluation.voc_detection import ground_truth, voc_detection
+from pipelines.machine import Machine
+from pipelines.stages.annotated import annotations_of, categories_of
+from pipelines.stages.detection import DetectionScore, detections_in, over_trials
+from pipelines.stages.images import Images
+from pipelines.stages.teacher import RandomNet
+from pipelines.store import Artifact, Store
+
+NET = Net(arch="resnet18")
+TINY = Detection(
+    steps=2,
+    drops=(),
+    warmup=1,
+    batch=2,
+    train_sizes=(48, 64),
+    test_size=64,
+    regions=4,
+    proposals=5,
+    trials=2,
+    pictures=3,
+)
+
+
+def voc(path: Path, **settings: Any) -> Data:
+    settings = {"voc_train": "trainval07", "storage": "encoded", "image_size": 64, **settings}
+    return Data(kind="voc", path=str(path), **settings)
+
+
+@pytest.fixture(scope="module")
+def devkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("voc")
+    write_vocdevkit(root, trainval=6, test=20, seed=3, height=60, width=80)
+    return root
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, machine: Machine) -> Store:
+    """With two workers, so that gradients are exchanged."""
+    return Store(tmp_path_factory.mktemp("store"), machine=replace(machine, workers=2, cpus_per_worker=1))
+
+
+def stage(store: Store, data: Data, settings: Detection = TINY, net: Net = NET) -> DetectionScore:
+    images = store.plan(Images(data))
+    weights = store.plan(RandomNet(net, 0, images, model="random"))
+    return DetectionScore(settings, images, weights, net, model="random")
+
+
+@pytest.fixture(scope="module")
+def score(store: Store, devkit: Path) -> Artifact:
+    wanted = stage(store, voc(devkit))
+    wanted.check()  # before the images are stored
+    made = store.get(wanted)
+    wanted.check()  # and after
+    return made
+
+
+def test_metrics_are_those_of_the_files(score: Artifact) -> None:
+    metrics = score.read_json("metrics.json")
+    assert score.info["metrics"] == metrics
+    assert isinstance(score.stage, DetectionScore)
+    names, annotations = annotations_of(score.stage.images, "test")
+    assert score.read_json("images.json") == names
+    truth = ground_truth(names, annotations, categories_of(score.stage.images))
+    trials = [voc_detection(detections_in(score.read_npy(f"detections-{i}.npy")), truth).metrics for i in (1, 2)]
+    for name in ("ap50", "ap75", "ap"):
+        values = [trial[name] for trial in trials]
+        assert metrics[f"detection/{name}"] == pytest.approx(np.mean(values))
+        assert metrics[f"detection/{name}_std"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    details = score.read_json("details.json")
+    assert [trial["metrics"] for trial in details["trials"]] == trials
+    assert [record["step"] for record in details["trials"][0]["history"]] == [1, 2]
+
+
+def test_detections_are_within_their_images_and_differ_between_trials(score: Artifact) -> None:
+    first, second = (score.read_npy(f"detections-{i}.npy") for i in (1, 2))
+    assert first.dtype == np.float32
+    assert len(first)
+    assert set(first[:, 0]) <= set(range(20))
+    assert ((first[:, 3:] >= 0) & (first[:, 3:] <= [80, 60, 80, 60])).all()
+    assert ((first[:, 2] > 0.05) & (first[:, 2] <= 1)).all()
+    assert first.shape != second.shape or not np.array_equal(first, second)
+
+
+def test_the_card(score: Artifact, devkit: Path) -> None:
+    card = score.read_json("protocol.json")
+    assert json.dumps(card).count(str(devkit)) == 0
+    assert card["evaluator"] == "detection"
+    assert card["data"]["train"] == {"split": "train", "images": 6, "classes": 20, "list": "trainval07"}
+    assert card["solver"]["lr_of_batch"] == pytest.approx(0.02 * 2 / 16)
+    assert card["frozen"] == "stem, conv2, with their batch norms in evaluation mode"
+    assert "not synchronised: each of 2 CPU workers" in card["normalisation"]
+    assert card["notes"][0] == "resnet18 instead of resnet50: not the protocol"
+    assert card["trials"] == 2
+    assert {"torch", "torchvision"} <= card["versions"].keys()
+
+
+def test_pictures(score: Artifact) -> None:
+    assert score.info["figures"] == ["pictures-01.png"]
+    assert score.read_bytes("pictures-01.png")[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_it_is_made_once_and_anew_for_other_settings(score: Artifact, store: Store, devkit: Path) -> None:
+    assert score.exists()
+    before = len(store.events)
+    assert store.get(stage(store, voc(devkit))).key == score.key
+    assert [event.cached for event in store.events[before:]] == [True]
+    assert not (Path(store.root) / "scratch" / score.ref).exists()
+    elsewhere = TINY.model_copy(update={"path": "elsewhere"})
+    assert store.plan(stage(store, voc(devkit), elsewhere)).key == score.key
+    for change in ({"steps": 3}, {"seed": 1}, {"trials": 1}, {"freeze": 1}):
+        assert store.plan(stage(store, voc(devkit), TINY.model_copy(update=change))).key != score.key
+
+
+def test_one_trial_has_no_deviation() -> None:
+    from evaluation.score import Score
+
+    made = over_trials([Score({"ap50": 40.0}, {"classes": {}})], [[]])
+    assert made.metrics == {"ap50": 40.0}
+
+
+def refused(store: Store, data: Data, settings: Detection = TINY, net: Net = NET) -> str:
+    with pytest.raises(ValueError, match=r"\w") as caught:
+        stage(store, data, settings, net).check()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_cannot_be_used_is_refused_before_anything_is_computed(store: Store, devkit: Path) -> None:
+    assert "arch=wrn-10-1: detection by torchvision has resnet50 and resnet18" in refused(
+        store, voc(devkit), net=Net(arch="wrn-10-1")
+    )
+    assert "data.kind=scenes: has no boxes" in refused(store, Data(train=20, test=10, storage="encoded"))
+    assert "data.storage=raw: detection needs whole images" in refused(store, voc(devkit, storage="raw"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("<xmax>", "<xmax>9", r"000001.jpg: the box .* leaves the image of 80x60 pixels"),
+        ("<xmin>", "<xmin>9", r"000001.jpg: the box .* is empty"),
+        ("<object>\n\t\t<name>", "<object><name>x", r"000001.jpg: class 'x.*' of an object is not among"),
+    ],
+)
+def test_bad_boxes(store: Store, tmp_path: Path, old: str, new: str, said: str) -> None:
+    import re
+
+    root = write_vocdevkit(tmp_path, trainval=6, test=20, seed=3, height=60, width=80)
+    xml = root / "Annotations/000001.xml"
+    xml.write_text(xml.read_text().replace(old, new, 1))
+    assert re.search(said, refused(store, voc(tmp_path)))
+
+
+def test_difficult_objects_only(store: Store, tmp_path: Path) -> None:
+    root = write_vocdevkit(tmp_path, trainval=6, test=20, seed=3, height=60, width=80)
+    for xml in (root / "Annotations").glob("*.xml"):
+        parts = xml.read_text().split("<object>")
+        xml.write_text(
+            "<object>".join(p.replace("<difficult>0", "<difficult>1") if "_arch<" in p else p for p in parts)
+        )
+    said = refused(store, voc(tmp_path))
+    assert "_arch are difficult, which leaves nothing to be found" in said
+    assert "_tree" not in said
+
+
+def test_no_objects_at_all(store: Store, tmp_path: Path) -> None:
+    root = write_vocdevkit(tmp_path, trainval=3, test=2, seed=3, height=60, width=80)
+    for xml in (root / "Annotations").glob("*.xml"):
+        head, *_ = xml.read_text().split("\t<object>")
+        xml.write_text(head + "</annotation>\n")
+    assert "the train images have no objects that count" in refused(store, voc(tmp_path))
