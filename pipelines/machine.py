@@ -57,8 +57,9 @@ KEEP_MEMORY = {
 # Threads that wait for each other spin for long by default, which halves the speed as soon as something else runs on
 # the machine. Short spinning keeps the speed of an idle one.
 SPIN_SHORTLY = {"GOMP_SPINCOUNT": "2000"}
-# The controller of Ray Train takes a step this often; at its default of 2 s a short training starts seconds later.
-WORKER_VARIABLES = KEEP_MEMORY | SPIN_SHORTLY | {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2"}
+# The controller of Ray Train takes a step this often; at its default of 2 s a short training starts seconds later, and
+# much more often it takes CPU time from the training.
+WORKER_VARIABLES = KEEP_MEMORY | SPIN_SHORTLY | {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1"}
 
 
 def connect(object_store_memory: int | None = None, cpus: int | None = None) -> None:
