@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from benchmarks.turns import STEPS, Player, write
+from benchmarks.turns import STEPS, Player
 from bownet.config import Net, Student
 from bownet.nets.build import build_backbone
 from bownet.tasks.bow import BowTask
@@ -26,7 +25,6 @@ def words_of(images: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint16]]:
 
 
 def main(folder: Path, name: str, turns: int, threads: int) -> None:
-    """Write the peak of memory, in GB, when all turns are taken."""
     torch.set_num_threads(threads)
     images = np.load(folder / "images.npy")
     words = words_of(len(images))
@@ -43,7 +41,6 @@ def main(folder: Path, name: str, turns: int, threads: int) -> None:
         loss.backward()
         optimiser.step()
     player.step()  # the time of the last turn
-    write(folder / f"{name}.memory", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9}")
 
 
 if __name__ == "__main__":

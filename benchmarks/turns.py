@@ -33,7 +33,9 @@ class Player:
         if within:
             return
         if turn and self._speaks():
-            write(self._folder / f"{self._name}.{turn - 1}.done", f"{time.perf_counter() - self._started}")
+            seconds = time.perf_counter() - self._started
+            write(self._folder / f"{self._name}.memory", f"{memory_gb()}")
+            write(self._folder / f"{self._name}.{turn - 1}.done", f"{seconds}")
         begin = self._folder / f"{self._name}.{turn}"
         while not begin.exists():
             time.sleep(LOOK)
@@ -41,6 +43,16 @@ class Player:
 
     def _speaks(self) -> bool:
         return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+
+
+def memory_gb() -> float:
+    """Of this process: its own pages and shared ones with data. Pages of program files count for none that maps them.
+
+    With the variables of our workers malloc gives nothing back, so that this is the most there was.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    kilobytes = {name: value for name, _, value in (line.partition(":") for line in lines)}
+    return sum(int(kilobytes[name].split()[0]) for name in ("RssAnon", "RssShmem")) * 1024 / 1e9
 
 
 def play(

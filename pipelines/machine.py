@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ class Resources(Settings):
     min_workers: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Go on with as few when nodes are lost, and with more when they are back. None: wait for all of them."""
     cpus_per_worker: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """CPUs, and so threads, of a training worker. None: an equal share of all."""
+    """CPUs, and so threads, of a training worker, all on one node. None: as many as all workers can have."""
     stream: bool | None = None
     """Stream training images from the store instead of keeping them in memory. None: when they do not fit."""
 
@@ -57,8 +58,9 @@ KEEP_MEMORY = {
 # Threads that wait for each other spin for long by default, which halves the speed as soon as something else runs on
 # the machine. Short spinning keeps the speed of an idle one.
 SPIN_SHORTLY = {"GOMP_SPINCOUNT": "2000"}
-# The controller of Ray Train takes a step this often; at its default of 2 s a short training starts seconds later.
-WORKER_VARIABLES = KEEP_MEMORY | SPIN_SHORTLY | {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2"}
+# The controller of Ray Train takes a step this often; at its default of 2 s a short training starts seconds later, and
+# much more often it takes CPU time from the training.
+WORKER_VARIABLES = KEEP_MEMORY | SPIN_SHORTLY | {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1"}
 
 
 def connect(object_store_memory: int | None = None, cpus: int | None = None) -> None:
@@ -120,17 +122,42 @@ def survey(resources: Resources, board: Any = None) -> Machine:
     """Fit the wishes to the cluster; refuse in one line what it does not have."""
     import ray
 
-    have = ray.cluster_resources()
-    cpus, gpus = int(have.get("CPU", 0)), int(have.get("GPU", 0))
+    nodes = [Node.of(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+    cpus, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
     workers = resources.workers or max(1, gpus)
     if gpus and workers > gpus:
         raise ValueError(f"resources.workers={workers}: the cluster has {gpus} GPUs, use 1..{gpus}")
     fewest = resources.min_workers
     if fewest is not None and fewest > workers:
         raise ValueError(f"resources.min_workers={fewest}: there are {workers} training workers, use 1..{workers}")
-    threads = resources.cpus_per_worker or max(1, cpus // workers)
-    if workers * threads > cpus:
+    threads = resources.cpus_per_worker or most_threads(nodes, workers, gpus > 0)
+    if room_for(nodes, threads, gpus > 0) < workers:
+        there = " + ".join(str(node.cpus) for node in nodes if node.cpus)
         raise ValueError(
-            f"resources.workers={workers} x cpus_per_worker={threads}: the cluster has {cpus} CPUs, ask for fewer"
+            f"resources.workers={workers} x cpus_per_worker={threads}: the cluster has {there} CPUs on its nodes, and "
+            "a worker must find all of its own on one; ask for fewer"
         )
     return Machine(workers, threads, gpus > 0, max(1, cpus), resources.stream, board, fewest)
+
+
+@dataclass(frozen=True)
+class Node:
+    """What one machine of the cluster has."""
+
+    cpus: int
+    gpus: int
+
+    @staticmethod
+    def of(resources: Mapping[str, float]) -> Node:
+        return Node(int(resources.get("CPU", 0)), int(resources.get("GPU", 0)))
+
+
+def room_for(nodes: Sequence[Node], threads: int, gpu: bool) -> int:
+    """How many workers of so many CPUs, and a GPU, the nodes can hold; none stretches over two."""
+    return sum(min(node.cpus // threads, node.gpus) if gpu else node.cpus // threads for node in nodes)
+
+
+def most_threads(nodes: Sequence[Node], workers: int, gpu: bool) -> int:
+    """The most CPUs that each of the workers can have; 1 where there is no room at all."""
+    most = max((node.cpus for node in nodes), default=1)
+    return next((n for n in range(most, 1, -1) if room_for(nodes, n, gpu) >= workers), 1)

@@ -117,7 +117,7 @@ class RaySource:
         self._count = len(vectors)
         size = len(vectors) * vectors.channels * 4
         wanted = machine.workers if machine.gpu else min(machine.cpus, max(1, round(size / SMALL_BYTES)))
-        threads = 1 if wanted > 1 else machine.cpus
+        threads = 1 if wanted > 1 else machine.cpus_per_worker  # which one node is known to have
         options: Any = {"num_cpus": threads, "num_gpus": 1 if machine.gpu else 0}
         actor: Any = ray.remote(max_restarts=-1, max_task_retries=-1, scheduling_strategy="SPREAD", **options)(Worker)
         shares = vectors.shares(wanted)

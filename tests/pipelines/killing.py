@@ -1,5 +1,6 @@
 """For tests that kill processes and nodes of a real Ray cluster at the right moment."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,13 @@ def workers_of(node: Any, doing: str) -> list[psutil.Process]:
     return found
 
 
+def kill_all(processes: list[psutil.Process]) -> None:
+    """With SIGKILL, whatever of them is still there."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
 def wait_for(what: Callable[[], Any], seconds: float = 60) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := what()):
@@ -29,8 +37,8 @@ def wait_for(what: Callable[[], Any], seconds: float = 60) -> Any:
 
 
 def while_it_runs(disturb: Callable[[], Any], run: Callable[[], Any]) -> tuple[Any, Any]:
-    """What both return; `disturb` has a thread of its own."""
+    """What both return; `run` has a thread of its own, for Ray starts nodes in the main one only."""
     with ThreadPoolExecutor(1) as other:
-        disturbing = other.submit(disturb)
-        made = run()
-        return disturbing.result(), made
+        running = other.submit(run)
+        disturbed = disturb()
+        return disturbed, running.result()

@@ -17,7 +17,7 @@ import psutil
 import pytest
 import torch
 from conftest import environment
-from killing import wait_for, while_it_runs, workers_of
+from killing import kill_all, wait_for, while_it_runs, workers_of
 
 from bownet.config import Data, Net, Vocabulary
 from pipelines.machine import Machine, Resources, connect, survey
@@ -130,8 +130,7 @@ def lose_node(nodes: Any, node: Any, finished: Callable[[], list[Path]]) -> Call
             shards = len(finished())
             nodes.remove_node(node, allow_graceful=False)
         finally:
-            for worker in working:
-                worker.kill()
+            kill_all(working)
         return len(working), shards
 
     return lose

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import environment
-from killing import wait_for, while_it_runs, workers_of
+from killing import kill_all, wait_for, while_it_runs, workers_of
 
 from bownet.config import Data, Net, Optimiser, Teacher
 from pipelines.machine import Machine, connect
@@ -100,8 +100,7 @@ def test_a_node_is_lost_and_replaced(nodes: Any, tmp_path: Path, tmp_path_factor
         wait_for(lambda: checkpoints(tmp_path), 120)
         there = workers_of(second, TRAINING)
         nodes.remove_node(second, allow_graceful=False)
-        for worker in there:
-            worker.kill()
+        kill_all(there)
         replacement.append(nodes.add_node(num_cpus=2))
         return len(there)
 
