@@ -106,6 +106,7 @@ class BrokenNet(ModelStage):
     images: Artifact
 
     name = "broken-net"
+    title = "network"
     version = 1
 
     def build(self, work: Workspace) -> dict[str, Any]:
