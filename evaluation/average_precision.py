@@ -25,7 +25,7 @@ MEANING = {
     "voc07": "11-point interpolation of VOC2007",
     "steps": "area under the uninterpolated curve, as scikit-learn has it",
 }
-# 0.1 x 3 is a little more than 0.3, so that a recall of exactly 0.3 misses it: so it is in detectron2 and before.
+# 0.1 x 3 is a little more than 0.3 (x 6 and x 7 alike), so that a recall of 3/10 misses it: as in detectron2.
 _RECALLS_11 = np.arange(0.0, 1.1, 0.1)
 
 

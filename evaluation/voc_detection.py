@@ -83,11 +83,11 @@ def ground_truth(
     ]
     table = np.array(rows, np.float64).reshape(-1, 7)
     if (table[:, 1] < 0).any():
-        image = int(table[np.argmax(table[:, 1] < 0), 0])
-        unknown = next(b["class"] for b in annotations[image]["boxes"] if b["class"] not in number)
-        raise ValueError(f"{images[image]}: has an object of class {unknown!r}; there are {', '.join(classes)}")
-    image, kind = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
-    return GroundTruth(tuple(images), tuple(classes), image, kind, table[:, 2:6], table[:, 6] == 1)
+        first = int(table[np.argmax(table[:, 1] < 0), 0])
+        unknown = next(b["class"] for b in annotations[first]["boxes"] if b["class"] not in number)
+        raise ValueError(f"{images[first]}: has an object of class {unknown!r}; there are {', '.join(classes)}")
+    image_M, class_M = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
+    return GroundTruth(tuple(images), tuple(classes), image_M, class_M, table[:, 2:6], table[:, 6] == 1)
 
 
 def read_ground_truth(folder: str | Path, image_set: str = "test", classes: Sequence[str] = CLASSES) -> GroundTruth:

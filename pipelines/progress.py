@@ -181,6 +181,9 @@ def describe(record: Record, seconds_left: float | None) -> str:
     if record["kind"] == "shard":
         left = "" if seconds_left is None else f", about {seconds_left:.0f} s left"
         return f"shard {record['epoch']}/{record['epochs']}{left}"
+    if record["kind"] == "unit":
+        left = "" if seconds_left is None else f", about {seconds_left:.0f} s left"
+        return f"{record['what']} {record['epoch']}/{record['epochs']}{left}"
     number = record["epoch"] + (record["kind"] in ("step", "part"))  # the one that has begun
     parts = [f"{record.get('unit', 'epoch')} {number}/{record['epochs']}"]
     parts += [f"{name} {record[name]:.3f}" for name in ("loss", "floor", "accuracy") if name in record]

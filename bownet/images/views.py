@@ -34,6 +34,22 @@ def centre_view(content: bytes, size: int, resize: int) -> Pixels | BadImage:
     return decoded if isinstance(decoded, BadImage) else _centre(decoded[0], size, resize)
 
 
+def squashed_view(content: bytes, size: int, resize: int) -> Pixels | BadImage:
+    """The whole image, its short side scaled to `resize` and that squashed to a square: VOC07 SVMs see it so."""
+    decoded = decode_shrunk(content, resize)
+    if isinstance(decoded, BadImage):
+        return decoded
+    pixels = decoded[0]
+    height, width = pixels.shape[:2]
+    short = min(height, width)
+    if max(height, width) <= LONGEST * short:  # else a thread of an image, whose first step would only cost memory
+        between = (resize * height // short, resize * width // short)
+        if between != (height, width):
+            pixels = _scaled(pixels, 0, 0, height, width, between)
+    height, width = pixels.shape[:2]
+    return pixels if (height, width) == (size, size) else _scaled(pixels, 0, 0, height, width, (size, size))
+
+
 def shifted_view(content: bytes, size: int, resize: int, rng: np.random.Generator) -> Pixels | BadImage:
     """Any `size` pixels, all places alike, after the short side was scaled to `resize`."""
     decoded = decode_shrunk(content, resize)

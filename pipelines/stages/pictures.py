@@ -70,6 +70,12 @@ def names_of(images: Artifact, row: Row) -> list[str]:
     return names
 
 
+def annotations_of(images: Artifact, split: str) -> list[dict[str, Any]]:
+    """What the reader of VOC says of every image of a split, in order; empty for other kinds of data."""
+    rows = [images.read_json(f"{row['name']}.json")["annotations"] for row in shards_of(images, split)]
+    return [annotation for row in rows for annotation in row or []]
+
+
 def pixels_of(images: Artifact, row: Row) -> Pixels:
     """The clean images of a shard [n, size, size, 3]: as stored, or the centre of each file."""
     data = data_of(images)

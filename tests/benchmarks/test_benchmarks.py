@@ -42,6 +42,8 @@ def test_it_runs_and_writes_json(program: str, section: str, tmp_path: Path) -> 
         ("train.py", "worker"),
         ("train.py", "workers"),
         ("train.py", "bow"),
+        ("evaluation.py", "svm"),
+        ("evaluation.py", "voc_ap"),
     ],
 )
 def test_it_runs_slowly(program: str, section: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torchvision.transforms.v2 import functional as V
 from bownet.images.decode import BadImage
 from bownet.images.perturb import CROP_DRAWS, crop_windows
 from bownet.images.scenes import draw, layout_of_scenes
-from bownet.images.views import centre_view, fit_square, random_view, shifted_view
+from bownet.images.views import centre_view, fit_square, random_view, shifted_view, squashed_view
 
 AREA, ASPECT = (0.2, 1.0), (3 / 4, 4 / 3)
 
@@ -108,3 +108,23 @@ def test_shifted_view_lies_anywhere_in_the_scaled_image() -> None:
 @pytest.mark.parametrize(("height", "width"), [(1, 20_000), (20_000, 1), (1, 1), (1, 100)])
 def test_threads_and_dots_become_squares(height: int, width: int) -> None:
     assert (fit_square(np.full((height, width, 3), 7, np.uint8), 224) == 7).all()
+
+
+@pytest.mark.parametrize(("height", "width"), [(60, 80), (101, 50), (40, 40), (30, 45)])
+def test_squashed_view_equals_torchvision(height: int, width: int) -> None:
+    """The whole image, not its centre; small ones are enlarged."""
+    pixels = picture(height, width)
+    expected = v2.Compose([v2.Resize(40), v2.Resize((35, 35))])(Image.fromarray(pixels))
+    ours = squashed_view(encoded(pixels), 35, 40)
+    assert isinstance(ours, np.ndarray)
+    assert np.array_equal(ours, np.asarray(expected))
+
+
+def test_squashed_view_of_a_thread_and_of_no_image() -> None:
+    thread = np.repeat(np.arange(200, dtype=np.uint8)[None, :, None], 3, 2)  # 1x200: its ends are kept
+    view = squashed_view(encoded(thread), 20, 24)
+    assert isinstance(view, np.ndarray)
+    assert view.shape == (20, 20, 3)
+    assert view[0, 0, 0] < 10
+    assert view[0, -1, 0] > 190
+    assert isinstance(squashed_view(b"no image", 20, 24), BadImage)

@@ -36,6 +36,13 @@ def test_by_hand() -> None:
     assert average_precision(scores, labels, "voc07") == pytest.approx((4 + 7 * 3 / 4) / 11)
 
 
+def test_a_recall_of_three_tenths_is_just_below_the_fourth_of_the_eleven() -> None:
+    """As in detectron2, whose recalls are multiples of 0.1 in floating point: 0, 0.1 and 0.2 are reached."""
+    recall, precision = np.array([0.1, 0.2, 3 / 10]), np.ones(3)
+    assert area_of_curve(recall, precision, "voc07") == pytest.approx(3 / 11)
+    assert area_of_curve(recall + 1e-15, precision, "voc07") == pytest.approx(4 / 11)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_perfect_and_worst(kind: str) -> None:
     labels = np.array([True] * 3 + [False] * 7)

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_detections import made_detections, made_truth
 
+from benchmarks.made_voc import made_detections, made_truth
 from bownet.images.sources.voc import CLASSES
 from evaluation.average_precision import area_of_curve
 from evaluation.voc_detection import (

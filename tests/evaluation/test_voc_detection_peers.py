@@ -5,50 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_detections import made_detections, made_truth
 
+from benchmarks.made_voc import made_detections, made_truth, write_year
+from benchmarks.voc_ap import by_detectron2, in_instances
 from evaluation.voc_detection import THRESHOLDS, Detections, GroundTruth, read_ground_truth, voc_detection
 
 DEVKIT = Path(__file__).resolve().parents[3] / "shared" / "data" / "VOCdevkit"
 needs_voc = pytest.mark.skipif(not DEVKIT.exists(), reason="../shared/data is not here")
-
-
-def write_year(folder: Path, truth: GroundTruth) -> Path:
-    """Lists and XML; no images are needed."""
-    (folder / "Annotations").mkdir(parents=True)
-    (folder / "ImageSets" / "Main").mkdir(parents=True)
-    (folder / "ImageSets" / "Main" / "test.txt").write_text("".join(f"{name}\n" for name in truth.images))
-    things: list[list[str]] = [[] for _ in truth.images]
-    for i, c, box, hard in zip(truth.image_M, truth.class_M, truth.box_M4, truth.difficult_M, strict=True):
-        sides = "".join(f"<{s}>{v:.0f}</{s}>" for s, v in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True))
-        things[i].append(
-            f"<object><name>{truth.classes[c]}</name><pose>Left</pose><truncated>0</truncated>"
-            f"<difficult>{hard:d}</difficult><bndbox>{sides}</bndbox></object>"
-        )
-    for name, objects in zip(truth.images, things, strict=True):
-        (folder / "Annotations" / f"{name}.xml").write_text(f"<annotation>{''.join(objects)}</annotation>")
-    return folder
-
-
-def by_detectron2(found: Detections, truth: GroundTruth, folder: Path, year: int) -> dict[str, float]:
-    import torch
-    from detectron2.data import MetadataCatalog
-    from detectron2.evaluation import PascalVOCDetectionEvaluator
-    from detectron2.structures import Boxes, Instances
-
-    name = f"{folder}-{year}"
-    MetadataCatalog.get(name).set(dirname=str(folder), split="test", year=year, thing_classes=[*truth.classes])
-    evaluator = PascalVOCDetectionEvaluator(name)
-    evaluator.reset()
-    for i, image in enumerate(truth.images):
-        rows = np.flatnonzero(found.image_N == i)
-        instances = Instances((375, 500))
-        instances.pred_boxes = Boxes(torch.from_numpy(found.box_N4[rows]))
-        instances.scores = torch.from_numpy(found.score_N[rows])
-        instances.pred_classes = torch.from_numpy(found.class_N[rows])
-        evaluator.process([{"image_id": image}], [{"instances": instances}])
-    result = evaluator.evaluate()["bbox"]
-    return {"ap50": result["AP50"], "ap75": result["AP75"], "ap": result["AP"]}
 
 
 @pytest.mark.parametrize(("kind", "year"), [("voc07", 2007), ("area", 2012)])
@@ -60,7 +23,7 @@ def test_detectron2_on_made_objects(kind: Any, year: int, levels: int | None, tm
     truth = read_ground_truth(folder, classes=made.classes)
     np.testing.assert_array_equal(truth.box_M4, made.box_M4)
     found = made_detections(truth, seed=4, levels=levels)
-    expected = by_detectron2(found, truth, folder, year)
+    expected = by_detectron2(in_instances(found, truth), truth, folder, year)
     score = voc_detection(found, truth, kind)
     assert 5 < expected["ap"] < 60
     assert {k: score.metrics[k] for k in expected} == pytest.approx(expected, abs=1e-9)
@@ -72,7 +35,7 @@ def test_detectron2_on_real_objects(kind: Any, year: int) -> None:
     pytest.importorskip("detectron2")
     truth = read_ground_truth(DEVKIT / "VOC2007")
     found = made_detections(truth, seed=5)
-    expected = by_detectron2(found, truth, DEVKIT / "VOC2007", year)
+    expected = by_detectron2(in_instances(found, truth), truth, DEVKIT / "VOC2007", year)
     score = voc_detection(found, truth, kind)
     assert {k: score.metrics[k] for k in expected} == pytest.approx(expected, abs=1e-9)
 

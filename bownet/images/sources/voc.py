@@ -41,7 +41,7 @@ class VocPart(Part):
 
     def read(self) -> Iterator[Picture]:
         for file, picture in zip(self.files.names, self.files.read(), strict=True):
-            xml = read_file(self.files.root, _annotation_file(file))
+            xml = read_file(self.files.root, annotation_file(file))
             try:
                 annotation = parse_annotation(b"" if isinstance(xml, BadImage) else xml)
             except (ElementTree.ParseError, AttributeError, TypeError, ValueError) as error:
@@ -77,7 +77,7 @@ def open_voc(data: Data) -> Source:
     for split, wanted in sets.items():
         names = [name for year, image_set in wanted for name in _read_list(root, year, image_set, data)]
         files = FileListing(root, names, sizes_of(root, names))
-        xml = [read_file(root, _annotation_file(name)) for name in names]
+        xml = [read_file(root, annotation_file(name)) for name in names]
         annotations = [a.reason if isinstance(a, BadImage) else digest(a) for a in xml]
         splits[split] = VocListing(files)
         parts += [
@@ -123,7 +123,7 @@ def _text(thing: ElementTree.Element, path: str) -> str:
     return text.strip()
 
 
-def _annotation_file(image: str) -> str:
+def annotation_file(image: str) -> str:
     year, _, name = image.split("/")
     return f"{year}/Annotations/{name.rpartition('.')[0]}.xml"
 

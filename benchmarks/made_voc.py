@@ -1,4 +1,11 @@
-"""Detections that nobody's network has made: objects moved a little, copies of them, and boxes that hit nothing."""
+"""VOC without images: a seed goes in; objects, and detections that nobody's network has made, come out.
+
+Detections are objects moved a little, copies of them, and boxes that hit nothing. For benchmarks and tests.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 
@@ -36,3 +43,20 @@ def made_detections(truth: GroundTruth, seed: int, noise: int = 10, levels: int 
     order = np.argsort(image, kind="stable")
     boxes = np.concatenate([near, other])[order].astype(np.float32)
     return Detections(image[order], kind[order], boxes, score[order].astype(np.float32))
+
+
+def write_year(folder: Path, truth: GroundTruth) -> Path:
+    """Lists and XML; no images are needed."""
+    (folder / "Annotations").mkdir(parents=True)
+    (folder / "ImageSets" / "Main").mkdir(parents=True)
+    (folder / "ImageSets" / "Main" / "test.txt").write_text("".join(f"{name}\n" for name in truth.images))
+    things: list[list[str]] = [[] for _ in truth.images]
+    for i, c, box, hard in zip(truth.image_M, truth.class_M, truth.box_M4, truth.difficult_M, strict=True):
+        sides = "".join(f"<{s}>{v:.0f}</{s}>" for s, v in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True))
+        things[i].append(
+            f"<object><name>{truth.classes[c]}</name><pose>Left</pose><truncated>0</truncated>"
+            f"<difficult>{hard:d}</difficult><bndbox>{sides}</bndbox></object>"
+        )
+    for name, objects in zip(truth.images, things, strict=True):
+        (folder / "Annotations" / f"{name}.xml").write_text(f"<annotation>{''.join(objects)}</annotation>")
+    return folder

@@ -1,0 +1,251 @@
+"""VOC07 classification (section 4.2.3): features of frozen taps and presences go in, AP per class and mAP come out.
+
+One linear SVM for each class; its cost C is chosen by cross-validated average precision on trainval. Every fit is a
+unit of work of its own, for a `run` that may spread units over a cluster: results do not depend on how.
+
+The solver sees images by their inner products only. Where features have more values than there are training images,
+they are turned into the span of those, as a triangular matrix: the same inner products, the same steps of the solver,
+and about a third of the numbers.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from bownet.config import Voc07Svm
+from evaluation.average_precision import Floats, average_precision
+from evaluation.score import Score
+
+Presence = NDArray[np.int8]  # [N, C]: 1 there is one, 0 only difficult ones, -1 none
+
+_POWERS = tuple(0.5**i for i in range(4, 20))
+COSTS: dict[str, tuple[float, ...]] = {
+    "goyal": tuple(sorted((*(10.0**i for i in range(-7, 3)), *_POWERS))),
+    "obow": tuple(sorted((0.05, 0.1, 0.3, 0.5, 1.0, 3.0, 5.0, *_POWERS))),
+    "vissl": (0.01, 0.1, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 50.0, 100.0, 1000.0),
+}
+CLASS_WEIGHT = {1: 2, -1: 1}
+TOLERANCE = 1e-4
+EPSILON = 1e-5  # added to the norm of a feature
+
+
+class Fit(NamedTuple):
+    """One SVM: of a class, with a cost, on all but a fold; `fold` None is all of trainval, scored on test."""
+
+    number: int
+    cost: float
+    fold: int | None
+
+
+class Fitted(NamedTuple):
+    ap: float
+    converged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What all fits of a tap share; never changed, so that processes can share its memory."""
+
+    train_ND: Floats
+    test_MD: Floats
+    train_NC: Presence
+    test_MC: Presence
+    fold_NC: NDArray[np.int8]
+    max_iter: int
+    seed: int
+
+
+# Calls a function of what is shared and of some units on all of them; results come in the order of the units.
+Run = Callable[[Callable[[Any, Sequence[Any]], list[Any]], Any, Sequence[Any]], list[Any]]
+
+
+def at_once(function: Callable[[Any, Sequence[Any]], list[Any]], shared: Any, units: Sequence[Any]) -> list[Any]:
+    """In this process, one after the other."""
+    return function(shared, units)
+
+
+def presence(annotations: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Presence:
+    """From annotations of the reader of VOC: {"classes": {name: 1 or 0}}."""
+    found_NC = np.full((len(annotations), len(classes)), -1, np.int8)
+    number = {name: c for c, name in enumerate(classes)}
+    for row, annotation in zip(found_NC, annotations, strict=True):
+        for name, value in annotation["classes"].items():
+            if name not in number:
+                raise ValueError(f"annotations: an object is a {name!r}; there are {', '.join(classes)}")
+            row[number[name]] = value
+    return found_NC
+
+
+def obstacle(train_NC: Presence, test_MC: Presence, classes: Sequence[str], folds: int) -> str | None:
+    """Why there can be no score, in a line; None if there can."""
+    if not len(train_NC) or not len(test_MC):
+        return f"there are {len(train_NC)} training and {len(test_MC)} test images, use a set that has both"
+    few = {name: int(n) for name, n in zip(classes, (train_NC == 1).sum(0), strict=True) if n < folds}
+    if few:
+        return (
+            f"{_listed(few)} training images: voc07_svm.folds={folds} needs at least {folds} images with an object of "
+            "each class that is not difficult; use fewer folds (2 or more) or more images"
+        )
+    many = {name: int(n) for name, n in zip(classes, (train_NC < 1).sum(0), strict=True) if n < folds}
+    if many:
+        return (
+            f"{_listed(many)} training images without one: voc07_svm.folds={folds} needs at least {folds} to tell "
+            "the class from; use images of several classes"
+        )
+    for c, name in enumerate(classes):
+        if not (test_MC[:, c] == 1).any():
+            hard = int((test_MC[:, c] == 0).sum())
+            return f"no test image has a {name}" + (
+                f" that is not difficult ({hard} only difficult ones); use more test images"
+                if hard
+                else "; use more test images"
+            )
+        if not (test_MC[:, c] == -1).any():
+            return f"every test image has a {name}, so that there is nothing to tell it from; use more test images"
+    return None
+
+
+def voc07_svm(
+    train: Mapping[str, NDArray[Any]],
+    test: Mapping[str, NDArray[Any]],
+    train_NC: Presence,
+    test_MC: Presence,
+    classes: Sequence[str],
+    config: Voc07Svm,
+    run: Run = at_once,
+) -> Score:
+    """`<tap>/map` in percent for features [N, ...] of each tap."""
+    metrics: dict[str, float] = {}
+    details: dict[str, Any] = {"costs": COSTS[config.costs], "taps": {}}
+    for tap in train:
+        score = score_tap(train[tap], test[tap], train_NC, test_MC, classes, config, run)
+        metrics |= {f"{tap}/{name}": value for name, value in score.metrics.items()}
+        details["taps"][tap] = score.details
+    return Score(metrics, details)
+
+
+def score_tap(
+    train: NDArray[Any],
+    test: NDArray[Any],
+    train_NC: Presence,
+    test_MC: Presence,
+    classes: Sequence[str],
+    config: Voc07Svm,
+    run: Run = at_once,
+) -> Score:
+    """`map` in percent; details have AP, chosen cost and cross-validated AP of each class."""
+    if reason := obstacle(train_NC, test_MC, classes, config.folds):
+        raise ValueError(f"voc07_svm: {reason}")
+    train_ND, test_MD = within_span(normalised(train), normalised(test))
+    fold_NC = folds_of(train_NC, config.folds, config.seed)
+    problem = Problem(train_ND, test_MD, train_NC, test_MC, fold_NC, config.max_iter, config.seed)
+    costs, count = sorted(COSTS[config.costs], reverse=True), len(classes)
+    # A large cost takes a hundred times as long as a small one: those first, so that no worker ends with one alone.
+    tried = [Fit(c, cost, fold) for cost in costs for c in range(count) for fold in range(config.folds)]
+    fitted: list[Fitted] = run(fit_all, problem, tried)
+    ap_LCF = np.array([f.ap for f in fitted]).reshape(len(costs), count, config.folds)
+    ap_LC = ap_LCF.mean(2)[::-1]  # from the smallest cost on: of equally good ones it is taken
+    best_C = ap_LC.argmax(0)
+    chosen = [Fit(c, costs[::-1][best_C[c]], None) for c in range(count)]
+    ranked = sorted(chosen, key=lambda f: -f.cost)
+    final = dict(zip(ranked, run(fit_all, problem, ranked), strict=True))
+    by_class = {
+        name: {"ap": 100 * final[f].ap, "cost": f.cost, "cross_validated_ap": 100 * float(ap_LC[best_C[c], c])}
+        for c, (name, f) in enumerate(zip(classes, chosen, strict=True))
+    }
+    return Score(
+        {"map": float(np.mean([row["ap"] for row in by_class.values()]))},
+        {
+            "values": int(np.prod(train.shape[1:])),
+            "classes": by_class,
+            "fits": len(tried) + len(chosen),
+            "not_converged": sum(not f.converged for f in (*fitted, *final.values())),
+            "final_not_converged": [name for name, f in zip(classes, chosen, strict=True) if not final[f].converged],
+        },
+    )
+
+
+def fit_all(problem: Problem, units: Sequence[Fit]) -> list[Fitted]:
+    """One after the other on one core: with more, the last bits would depend on their number."""
+    from sklearn.exceptions import ConvergenceWarning  # here: importing takes a second, and cards import this module
+
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # counted instead
+        return [fit(problem, unit) for unit in units]
+
+
+def fit(problem: Problem, unit: Fit) -> Fitted:
+    """Train one SVM and give its average precision: of the fold that was left out, or of the test images.
+
+    Cross-validation takes scikit-learn's definition of AP and the test the area under the envelope, as the benchmark.
+    """
+    from sklearn.svm import LinearSVC
+
+    # In training an image with difficult objects only is a negative one; in the test it is left out.
+    y_N = np.where(problem.train_NC[:, unit.number] == 1, 1, -1)
+    svm = LinearSVC(
+        C=unit.cost,
+        penalty="l2",
+        loss="squared_hinge",
+        dual=True,
+        tol=TOLERANCE,
+        max_iter=problem.max_iter,
+        class_weight=CLASS_WEIGHT,
+        random_state=problem.seed,
+    )
+    if unit.fold is None:
+        svm.fit(problem.train_ND, y_N)
+        presence_M = problem.test_MC[:, unit.number]
+        kept = presence_M != 0
+        ap = average_precision(svm.decision_function(problem.test_MD)[kept], presence_M[kept] == 1, "area")
+    else:
+        held = problem.fold_NC[:, unit.number] == unit.fold
+        svm.fit(problem.train_ND[~held], y_N[~held])
+        ap = average_precision(svm.decision_function(problem.train_ND[held]), y_N[held] == 1, "steps")
+    return Fitted(ap, bool(np.max(svm.n_iter_) < problem.max_iter))
+
+
+def folds_of(train_NC: Presence, folds: int, seed: int) -> NDArray[np.int8]:
+    """The fold of each image for each class: scikit-learn's StratifiedKFold, shuffled with the seed."""
+    from sklearn.model_selection import StratifiedKFold
+
+    fold_NC = np.empty(train_NC.shape, np.int8)
+    for c in range(train_NC.shape[1]):
+        split = StratifiedKFold(folds, shuffle=True, random_state=seed).split(fold_NC, train_NC[:, c] == 1)
+        for fold, (_, held) in enumerate(split):
+            fold_NC[held, c] = fold
+    return fold_NC
+
+
+def normalised(features: NDArray[Any]) -> Floats:
+    """x / (|x| + 1e-5) of flattened features, in double precision."""
+    x_ND = np.asarray(features, np.float64).reshape(len(features), -1)
+    if not np.isfinite(x_ND).all():
+        raise ValueError("voc07_svm: some features are not finite; the network's training has diverged")
+    return x_ND / (np.linalg.norm(x_ND, axis=1, keepdims=True) + EPSILON)
+
+
+def within_span(train_ND: Floats, test_MD: Floats) -> tuple[Floats, Floats]:
+    """Both in an orthonormal basis of what the training images span, if that has fewer dimensions.
+
+    X' = Q R gives X Q = R', which is triangular: image i has i + 1 values. What test images have beside the span is
+    orthogonal to every weight vector that training can find.
+    """
+    if train_ND.shape[1] <= len(train_ND):
+        return train_ND, test_MD
+    with threadpool_limits(1):  # else the last bits would depend on the number of cores
+        basis_DN, upper_NN = np.linalg.qr(train_ND.T)
+        return np.ascontiguousarray(upper_NN.T), test_MD @ basis_DN
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    """«cat has 0, dog has 2»"""
+    shown = [f"{name} has {n}" for name, n in counts.items()]
+    return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more classes have too few" if len(shown) > 5 else "")
