@@ -26,10 +26,13 @@ def backbone() -> Backbone:
     net = build_backbone(Net(arch="resnet50"), 1)
     net.set_input_statistics([0.4, 0.5, 0.6], [0.2, 0.25, 0.3])
     x_NHWC = torch.stack([torch.from_numpy(pixels) for pixels, _ in squares(8, side=96).pictures])
-    net.train()
+    norms = [module for module in net.modules() if isinstance(module, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0  # take what is seen
     with torch.no_grad():
-        for _ in range(30):  # the moving average forgets what it began with
-            net(x_NHWC.permute(0, 3, 1, 2) / 255, ["pool5"])
+        net.train()(x_NHWC.permute(0, 3, 1, 2) / 255, ["pool5"])
+    for norm in norms:
+        norm.momentum = 0.1
     return net.eval()
 
 
