@@ -78,6 +78,7 @@ def test_cards_with_the_same_protocol_share_a_column_whatever_the_network() -> N
     other = completed(linear_card(Linear(), 0, CIFAR, {"pool5": "one value a channel, 2048 values"}))
     assert share_a_column(one, other)
     assert share_a_column(json.loads(json.dumps(one)), other)  # tuples come back as lists
+    assert share_a_column(linear_card(Linear(taps=("block3",)), 0, CIFAR, POOLING), linear_card(Linear(), 0, CIFAR, {}))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_cards_with_the_same_protocol_share_a_column_whatever_the_network() -> N
     [
         ({"epochs": 5}, "solver.epochs 5 instead of 60"),
         ({"lr": 0.2}, "solver.lr 0.2 instead of 0.1"),
-        ({"taps": ("block3", "pool")}, "solver.taps block3 pool instead of none"),
+        ({"pool": "4x4"}, "solver.pool 4x4 instead of global"),
     ],
 )
 def test_other_settings_do_not(change: dict[str, Any], said: str) -> None:
