@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from bownet.config import Data, Net, Protocols
-from evaluation.pooling import Pool
 from pipelines.stages.detection import DetectionScore, detection_data
 from pipelines.stages.features import Features, check_taps
 from pipelines.stages.fewshot import FewshotScore
@@ -82,17 +81,20 @@ class Evaluator:
     """Metrics that the printed table shows, as patterns of fnmatch; the JSON has all."""
 
 
+def features_of(ground: Ground, candidate: Candidate) -> Artifact:
+    """Of all evaluators on cached features, in one pass: the pooled feature, and what the linear classifiers want."""
+    config = ground.settings.linear
+    wants = "linear" in ground.settings.evaluators and config.features == "cached"
+    taps = config.taps if wants else ()
+    return ground.get(Features(ground.images, candidate.net, candidate.arch, taps, config.pool, model=candidate.name))
+
+
 def linear(ground: Ground, candidate: Candidate) -> Artifact:
     config, images, name = ground.settings.linear, ground.images, candidate.name
     check_taps(candidate.arch, config.taps, "linear.taps")
     if config.features == "online":
         return ground.get(OnlineLinearScore(config, ground.seed, images, candidate.net, model=name))
-    features = features_of(ground, candidate, config.taps, config.pool)
-    return ground.get(LinearScore(config, ground.seed, images, features, model=name))
-
-
-def features_of(ground: Ground, candidate: Candidate, taps: tuple[str, ...] = (), pool: Pool = "global") -> Artifact:
-    return ground.get(Features(ground.images, candidate.net, candidate.arch, taps, pool, model=candidate.name))
+    return ground.get(LinearScore(config, ground.seed, images, features_of(ground, candidate), model=name))
 
 
 def fewshot(ground: Ground, candidate: Candidate) -> Artifact:
@@ -141,7 +143,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "linear": Evaluator(
         lambda ground: LinearScore.obstacle(ground.images, ground.settings.linear),
         linear,
-        ("linear/top1", "linear/*/top1"),
+        ("linear/top1", "linear/conv*/top1", "linear/block*/top1"),  # the pooled feature is the first
     ),
     "fewshot": Evaluator(
         lambda ground: FewshotScore.obstacle(ground.images, ground.settings.fewshot), fewshot, ("fewshot/*shot",)

@@ -107,7 +107,7 @@ class Tracking(Observer):
     def listen(self, record: Record) -> None:
         """Log an epoch as soon as a worker posts it."""
         key, model, curves = self._building
-        if record["key"] == key and record["kind"] == "epoch":
+        if curves and record["key"] == key and record["kind"] == "epoch":
             self._log_history(model, key, curves, [record])
 
     def on_done(self, stage: Stage, artifact: Artifact, cached: bool, seconds: float) -> None:

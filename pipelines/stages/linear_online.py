@@ -77,7 +77,8 @@ class OnlineLinearScore(ModelStage):
         metrics: dict[str, float] = {}
         details: dict[str, Any] = {}
         for tap in taps:
-            metrics |= {f"{tap}/{name}": value for name, value in tallies[tap].metrics().items()}
+            found = tallies[tap].metrics()
+            metrics |= (found if tap == backbone.pooled else {}) | {f"{tap}/{k}": value for k, value in found.items()}
             details[tap] = tallies[tap].details()
         pooling = {}
         for tap, shape in feature_shapes(backbone, taps, size).items():

@@ -42,7 +42,8 @@ def test_heads_are_trained_and_tested_and_the_network_stays(raw: Artifact, net: 
     stage = OnlineLinearScore(LINEAR, 0, raw, net, model="random")
     made = store.get(stage)
     metrics, details = made.read_json("metrics.json"), made.read_json("details.json")
-    assert metrics.keys() == {f"linear/{tap}/{top}" for tap in ("block2", "pool") for top in ("top1", "top5")}
+    assert metrics.keys() == {f"linear/{tap}{top}" for tap in ("block2/", "pool/", "") for top in ("top1", "top5")}
+    assert metrics["linear/top1"] == metrics["linear/pool/top1"]
     sha256 = made.info["backbone_sha256"]
     assert sha256["before"] == sha256["after"]
 

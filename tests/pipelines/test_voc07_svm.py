@@ -88,12 +88,13 @@ def test_the_stage_gives_what_the_evaluator_gives(scored: Artifact, devkit: Path
 
 def test_the_card(scored: Artifact) -> None:
     card = scored.read_json("protocol.json")
-    assert (card["train"]["images"], card["test"]["images"], card["classes"]) == (120, 60, len(NAMES))
-    assert card["view"] == "short side 37, then squashed to 32x32, no crop"
-    assert card["feature"].keys() == {"block3", "pool"}
-    assert "64 values" in card["feature"]["pool"]
+    assert card["data"]["train"] == {"split": "trainval07", "images": 120, "classes": len(NAMES)}
+    assert card["data"]["test"] == {"split": "test07", "images": 60, "classes": len(NAMES)}
+    assert card["view"]["test"] == "short side 37, then squashed to 32x32, no crop"
+    assert card["pooling"].keys() == {"block3", "pool"}
+    assert "64 values" in card["pooling"]["pool"]
     assert card["solver"]["class_weight"] == {"1": 2, "-1": 1}
-    assert card["cost"]["list"] == "vissl"
+    assert card["solver"]["costs"] == "vissl"
 
 
 def test_other_costs_are_another_artifact_and_another_path_is_not(scored: Artifact, store: Store) -> None:
@@ -254,4 +255,4 @@ def test_real_images(store: Store) -> None:
     test = presence(annotations_of(stage.images, "test"), stage.images.info["categories"])
     chance = 100 * float(((test == 1).sum(0) / (test != 0).sum(0)).mean())
     assert done.read_json("metrics.json")["voc07_svm/block2/map"] > 1.3 * chance
-    assert done.read_json("protocol.json")["train"]["images"] == 250
+    assert done.read_json("protocol.json")["data"]["train"]["images"] == 250

@@ -149,7 +149,7 @@ def planned(tmp_path: Path, **settings: object) -> None:
 REFUSED = {
     "taps that do not exist": (
         {"linear": {"taps": ("conv4",)}},
-        "^linear.taps=conv4: random is a wrn-10-1, which has block1, block2, block3, pool$",
+        "^linear.taps='conv4': wrn-10-1 has block1, block2, block3, pool$",
     ),
     "a class with too few images": (
         {"fewshot": {"shots": (1, 50)}},
