@@ -123,3 +123,32 @@ def ap50(detector: Detector, pictures: InHand, settings: Detection, classes: tup
         torch.cat([o.difficult_M for o in there]).numpy(),
     )
     return voc_detection(gather(found), truth).metrics["ap50"] / 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(not (SHARED / "VOCdevkit").exists(), reason="../shared/data is not here")
+def test_it_learns_twenty_images_by_heart() -> None:
+    """A fresh ResNet-18 at a short side of 192, and few regions, so that one core does it in minutes.
+
+    The images are the first of VOC2007 with at most four objects, none smaller than the smallest anchor at this size.
+    """
+    settings = Detection(
+        steps=600,
+        drops=(450,),
+        batch=4,
+        lr=0.12,
+        warmup=20,
+        train_sizes=(192,),
+        test_size=192,
+        freeze=0,
+        regions=8,
+        proposals=100,
+    )
+    pictures = voc_images(20, most=4, smallest=1 / 6)
+    backbone = build_backbone(Net(arch="resnet18"), 0)
+    backbone.set_input_statistics([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    detector = build_detector(settings, backbone, len(CLASSES), 0)
+    assert ap50(detector, pictures, settings, CLASSES) < 0.05, "before training it must know nothing"
+    fit(detector, pictures, settings, 0)
+    assert ap50(detector, pictures, settings, CLASSES) > 0.9
