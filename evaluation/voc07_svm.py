@@ -10,6 +10,7 @@ and about a third of the numbers.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 from threadpoolctl import threadpool_limits
 
 from bownet.config import Voc07Svm
@@ -37,7 +39,7 @@ EPSILON = 1e-5  # added to the norm of a feature
 
 
 class Fit(NamedTuple):
-    """One SVM: of a class, with a cost, on all but a fold; `fold` None is all of trainval, scored on test."""
+    """One SVM: of a class, with a cost, on all of trainval but a fold; `fold` None is all of it."""
 
     number: int
     cost: float
@@ -45,8 +47,12 @@ class Fit(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    ap: float
+    """`ap` is that of the fold which was left out; weights and bias are kept where none was."""
+
     converged: bool
+    ap: float = math.nan
+    weight_D: Floats | None = None
+    bias: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +60,7 @@ class Problem:
     """What all fits of a tap share; never changed, so that processes can share its memory."""
 
     train_ND: Floats
-    test_MD: Floats
     train_NC: Presence
-    test_MC: Presence
     fold_NC: NDArray[np.int8]
     max_iter: int
     seed: int
@@ -143,21 +147,29 @@ def score_tap(
     """`map` in percent; details have AP, chosen cost and cross-validated AP of each class."""
     if reason := obstacle(train_NC, test_MC, classes, config.folds):
         raise ValueError(f"voc07_svm: {reason}")
-    train_ND, test_MD = within_span(normalised(train), normalised(test))
-    fold_NC = folds_of(train_NC, config.folds, config.seed)
-    problem = Problem(train_ND, test_MD, train_NC, test_MC, fold_NC, config.max_iter, config.seed)
-    costs, count = sorted(COSTS[config.costs], reverse=True), len(classes)
-    # A large cost takes a hundred times as long as a small one: those first, so that no worker ends with one alone.
-    tried = [Fit(c, cost, fold) for cost in costs for c in range(count) for fold in range(config.folds)]
+    span = Span(normalised(train))
+    problem = Problem(
+        span.train_ND, train_NC, folds_of(train_NC, config.folds, config.seed), config.max_iter, config.seed
+    )
+    costs, count = COSTS[config.costs], len(classes)
+    # Large costs take many times as long as small ones: those first, so that no worker ends with one alone.
+    tried = [Fit(c, cost, fold) for cost in costs[::-1] for c in range(count) for fold in range(config.folds)]
     fitted: list[Fitted] = run(fit_all, problem, tried)
     ap_LCF = np.array([f.ap for f in fitted]).reshape(len(costs), count, config.folds)
     ap_LC = ap_LCF.mean(2)[::-1]  # from the smallest cost on: of equally good ones it is taken
     best_C = ap_LC.argmax(0)
-    chosen = [Fit(c, costs[::-1][best_C[c]], None) for c in range(count)]
+    chosen = [Fit(c, costs[best_C[c]], None) for c in range(count)]
     ranked = sorted(chosen, key=lambda f: -f.cost)
-    final = dict(zip(ranked, run(fit_all, problem, ranked), strict=True))
+    final: dict[Fit, Fitted] = dict(zip(ranked, run(fit_all, problem, ranked), strict=True))
+    weight_CN, bias_C = (np.array([getattr(final[f], k) for f in chosen]) for k in ("weight_D", "bias"))
+    with threadpool_limits(1):
+        score_MC = normalised(test) @ span.back(weight_CN).T + bias_C
+    ap_C = [
+        average_precision(score_M[presence_M != 0], presence_M[presence_M != 0] == 1, "area")
+        for score_M, presence_M in zip(score_MC.T, test_MC.T, strict=True)
+    ]
     by_class = {
-        name: {"ap": 100 * final[f].ap, "cost": f.cost, "cross_validated_ap": 100 * float(ap_LC[best_C[c], c])}
+        name: {"ap": 100 * ap_C[c], "cost": f.cost, "cross_validated_ap": 100 * float(ap_LC[best_C[c], c])}
         for c, (name, f) in enumerate(zip(classes, chosen, strict=True))
     }
     return Score(
@@ -182,13 +194,10 @@ def fit_all(problem: Problem, units: Sequence[Fit]) -> list[Fitted]:
 
 
 def fit(problem: Problem, unit: Fit) -> Fitted:
-    """Train one SVM and give its average precision: of the fold that was left out, or of the test images.
-
-    Cross-validation takes scikit-learn's definition of AP and the test the area under the envelope, as the benchmark.
-    """
+    """Train one SVM, and give the average precision of the fold that was left out, by scikit-learn's definition."""
     from sklearn.svm import LinearSVC
 
-    # In training an image with difficult objects only is a negative one; in the test it is left out.
+    # An image with difficult objects only is a negative one.
     y_N = np.where(problem.train_NC[:, unit.number] == 1, 1, -1)
     svm = LinearSVC(
         C=unit.cost,
@@ -200,16 +209,13 @@ def fit(problem: Problem, unit: Fit) -> Fitted:
         class_weight=CLASS_WEIGHT,
         random_state=problem.seed,
     )
+    kept = np.ones(len(y_N), bool) if unit.fold is None else problem.fold_NC[:, unit.number] != unit.fold
+    svm.fit(problem.train_ND[kept], y_N[kept])
+    converged = bool(np.max(svm.n_iter_) < problem.max_iter)
     if unit.fold is None:
-        svm.fit(problem.train_ND, y_N)
-        presence_M = problem.test_MC[:, unit.number]
-        kept = presence_M != 0
-        ap = average_precision(svm.decision_function(problem.test_MD)[kept], presence_M[kept] == 1, "area")
-    else:
-        held = problem.fold_NC[:, unit.number] == unit.fold
-        svm.fit(problem.train_ND[~held], y_N[~held])
-        ap = average_precision(svm.decision_function(problem.train_ND[held]), y_N[held] == 1, "steps")
-    return Fitted(ap, bool(np.max(svm.n_iter_) < problem.max_iter))
+        return Fitted(converged, weight_D=svm.coef_[0], bias=float(svm.intercept_[0]))
+    held = ~kept
+    return Fitted(converged, average_precision(svm.decision_function(problem.train_ND[held]), y_N[held] == 1, "steps"))
 
 
 def folds_of(train_NC: Presence, folds: int, seed: int) -> NDArray[np.int8]:
@@ -232,17 +238,33 @@ def normalised(features: NDArray[Any]) -> Floats:
     return x_ND / (np.linalg.norm(x_ND, axis=1, keepdims=True) + EPSILON)
 
 
-def within_span(train_ND: Floats, test_MD: Floats) -> tuple[Floats, Floats]:
-    """Both in an orthonormal basis of what the training images span, if that has fewer dimensions.
+class Span:
+    """Training features in an orthonormal basis of what they span, if that has fewer dimensions than they have values.
 
-    X' = Q R gives X Q = R', which is triangular: image i has i + 1 values. What test images have beside the span is
-    orthogonal to every weight vector that training can find.
+    X' = Q R gives X Q = R', which is triangular: image i has i + 1 values. Every weight vector that training can find
+    lies in the span, so that `back` gives the one it would have found without.
     """
-    if train_ND.shape[1] <= len(train_ND):
-        return train_ND, test_MD
-    with threadpool_limits(1):  # else the last bits would depend on the number of cores
-        basis_DN, upper_NN = np.linalg.qr(train_ND.T)
-        return np.ascontiguousarray(upper_NN.T), test_MD @ basis_DN
+
+    def __init__(self, train_ND: Floats) -> None:
+        self.train_ND = train_ND
+        self._factors: tuple[Floats, Floats] | None = None
+        images, values = train_ND.shape
+        if values > images:
+            with threadpool_limits(1):  # else the last bits would depend on the number of cores
+                size = lapack.dgeqrf_lwork(values, images)[0]
+                packed_DN, scale_N, *_ = lapack.dgeqrf(train_ND.T, lwork=int(size))
+            self._factors = packed_DN, scale_N
+            self.train_ND = np.ascontiguousarray(np.triu(packed_DN[:images]).T)
+
+    def back(self, weight_CN: Floats) -> Floats:
+        """From the basis to the features' own values: Q w, by the reflections that make up Q."""
+        if self._factors is None:
+            return weight_CN
+        packed_DN, scale_N = self._factors
+        padded_DC = np.zeros((len(packed_DN), len(weight_CN)), order="F")
+        padded_DC[: weight_CN.shape[1]] = weight_CN.T
+        size = lapack.dormqr("L", "N", packed_DN, scale_N, padded_DC, -1)[1][0]
+        return lapack.dormqr("L", "N", packed_DN, scale_N, padded_DC, int(size))[0].T
 
 
 def _listed(counts: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import LinearSVC
 
 from bownet.config import Voc07Svm
-from evaluation.voc07_svm import COSTS, Problem, folds_of, normalised, obstacle, presence, voc07_svm, within_span
+from evaluation.voc07_svm import COSTS, Problem, Span, folds_of, normalised, obstacle, presence, voc07_svm
 
 CLASSES = ("cat", "dog", "cow")
 
@@ -141,13 +141,17 @@ def test_features_are_scaled_to_about_one_and_keep_their_inner_products() -> Non
     rng = np.random.default_rng(0)
     train, test = rng.normal(size=(20, 70)), rng.normal(size=(9, 70))
     train[5] = train[3]  # the same image twice: the span has one dimension less
-    a, b = within_span(train, test)
+    span = Span(train)
+    a = span.train_ND
     assert a.shape == (20, 20)
-    np.testing.assert_allclose(a, np.tril(a), atol=0)
+    np.testing.assert_array_equal(a, np.tril(a))
     np.testing.assert_allclose(a @ a.T, train @ train.T, atol=1e-12)
-    np.testing.assert_allclose(b @ a.T, test @ train.T, atol=1e-12)
-    few = rng.normal(size=(20, 20))
-    assert within_span(few, test[:, :20])[0] is few
+    mixing = rng.normal(size=(2, 20))  # weights are sums of training images
+    np.testing.assert_allclose(span.back(mixing @ a), mixing @ train, atol=1e-12)
+    np.testing.assert_allclose(test @ span.back(a).T, test @ train.T, atol=1e-12)
+    few = Span(train[:, :20])
+    np.testing.assert_array_equal(few.train_ND, train[:, :20])
+    np.testing.assert_array_equal(few.back(mixing), mixing)
 
 
 def test_folds_are_stratified_and_follow_the_seed() -> None:
