@@ -41,6 +41,13 @@ def tracking_uri(store_root: str) -> str:
     return f"sqlite:///{Path(root.path('mlflow.db')).resolve()}"
 
 
+def artifact_location(uri: str) -> str | None:
+    """Where pictures go: beside a sqlite file, as MLflow would take the current folder; a server decides itself."""
+    if not uri.startswith("sqlite:///"):
+        return None
+    return (Path(uri.removeprefix("sqlite:///")).absolute().parent / "mlflow-artifacts").as_uri()
+
+
 def ui_command(uri: str) -> str:
     return f"{Path(sys.executable).parent / 'mlflow'} ui --backend-store-uri {uri} --host 127.0.0.1 --port 5000"
 
@@ -89,7 +96,7 @@ class Tracking(Observer):
         if found := self._client.get_experiment_by_name(experiment):
             return found.experiment_id
         try:
-            return self._client.create_experiment(experiment)
+            return self._client.create_experiment(experiment, artifact_location=artifact_location(self.uri))
         except mlflow.exceptions.MlflowException:  # another run has just created it
             if found := self._client.get_experiment_by_name(experiment):
                 return found.experiment_id

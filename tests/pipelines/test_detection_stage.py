@@ -111,6 +111,25 @@ def test_pictures(score: Artifact) -> None:
     assert score.read_bytes("pictures-01.png")[:8] == b"\x89PNG\r\n\x1a\n"
 
 
+def test_pictures_reach_mlflow(score: Artifact, tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    from pipelines.tracking import Tracking
+
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    tracking = Tracking(uri, "detection", {}, {})
+    assert isinstance(score.stage, DetectionScore)
+    tracking.on_done(score.stage, score, True, 0.0)
+    client = MlflowClient(uri)
+    (experiment,) = (e for e in client.search_experiments() if e.name == "detection")
+    runs = client.search_runs([experiment.experiment_id], "tags.model = 'random'")
+    assert [file.path for file in client.list_artifacts(runs[0].info.run_id, "detection")] == [
+        "detection/pictures-01.png"
+    ]
+    (kept,) = (tmp_path / "mlflow-artifacts").rglob("pictures-01.png")
+    assert kept.read_bytes() == score.read_bytes("pictures-01.png")
+
+
 def test_it_is_made_once_and_anew_for_other_settings(score: Artifact, store: Store, devkit: Path) -> None:
     assert score.exists()
     before = len(store.events)
