@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,7 @@ class Features(ModelStage):
         }
 
 
+@lru_cache(maxsize=8)
 def on_meta(arch: Net) -> Backbone:
     """A network without weights: names, channels and strides of its taps."""
     with torch.device("meta"):
