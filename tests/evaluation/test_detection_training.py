@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from detection_images import InHand, squares
+from detection_images import SHARED, InHand, squares, voc_images
 
 from bownet.config import Detection, Net
+from bownet.images.sources.voc import CLASSES
 from bownet.nets.build import build_backbone
 from bownet.training import Shard
 from evaluation.detection.backends import build_detector

@@ -12,7 +12,7 @@ from bownet.config import Data, Detection, Net
 from bownet.images.scenes_voc import write_vocdevkit
 from evaluation.voc_detection import ground_truth, voc_detection
 from pipelines.machine import Machine
-from pipelines.stages.annotated import annotations_of, categories_of
+from pipelines.stages.annotated import categories_of, names_and_annotations
 from pipelines.stages.detection import DetectionScore, detections_in, over_trials
 from pipelines.stages.images import Images
 from pipelines.stages.teacher import RandomNet
@@ -70,7 +70,7 @@ def test_metrics_are_those_of_the_files(score: Artifact) -> None:
     metrics = score.read_json("metrics.json")
     assert score.info["metrics"] == metrics
     assert isinstance(score.stage, DetectionScore)
-    names, annotations = annotations_of(score.stage.images, "test")
+    names, annotations = names_and_annotations(score.stage.images, "test")
     assert score.read_json("images.json") == names
     truth = ground_truth(names, annotations, categories_of(score.stage.images))
     trials = [voc_detection(detections_in(score.read_npy(f"detections-{i}.npy")), truth).metrics for i in (1, 2)]

@@ -66,9 +66,10 @@ def test_linear(world: World) -> None:
     assert len(classes) == len([n for n in world.images.info["class_counts"]["train"] if n])
     assert np.array(details["block3"]["confusion"]).sum() == 60
     told = card(made)
-    assert told["train"] == {"split": "train", "images": 120, "data": world.images.key}
-    assert told["feature"]["block3"] == "adaptive average pool of 4x4 -> 64x4x4"
-    assert (told["solver"]["epochs"], told["normalisation"], told["seed"]) == (3, "none", 5)
+    assert told["data"]["key"] == world.images.key
+    assert told["data"]["train"] == {"split": "train", "images": 120, "classes": 12}
+    assert told["pooling"]["block3"] == "adaptive average pool of 4x4 -> 64x4x4"
+    assert (told["solver"]["epochs"], told["normalisation"], told["seeds"]) == (3, "none", {"classifier": 5})
 
 
 def test_linear_is_scored_anew_only_for_what_matters_to_it(world: World) -> None:
@@ -91,8 +92,8 @@ def test_fewshot_keeps_every_episode(world: World) -> None:
     metrics = made.read_json("metrics.json")
     assert metrics.keys() == {"fewshot/1shot", "fewshot/1shot_ci95", "fewshot/5shot", "fewshot/5shot_ci95"}
     assert metrics["fewshot/5shot"] == pytest.approx(100 * rows[1].mean())
-    assert card(made)["test"]["split"] == "novel"
-    assert card(made)["seed"] == FEWSHOT.seed
+    assert card(made)["data"]["test"]["split"] == "novel"
+    assert card(made)["seeds"] == {"episodes": FEWSHOT.seed}
 
 
 def test_two_results_are_compared_in_pairs(world: World) -> None:
@@ -124,7 +125,7 @@ def test_knn_and_retrieval(world: World) -> None:
     assert precision.keys() == {"retrieval/map", "retrieval/precision_1"}
     assert precision["retrieval/precision_1"] == pytest.approx(first["knn/top1_1"])  # the same question
     for made in (knn, found):
-        assert card(made)["test"]["images"] == 60
+        assert card(made)["data"]["test"]["images"] == 60
         assert made.read_json("details.json")["classes"]
     assert card(knn)["solver"]["temperature"] == 0.07
 
@@ -136,7 +137,7 @@ def test_every_card_says_what_was_done(world: World) -> None:
         KnnScore(Knn(neighbours=(1, 20)), world.images, world.features(0), model="random"),
         RetrievalScore(Retrieval(ranks=(1,)), world.images, world.features(0), model="random"),
     ]
-    said = {"protocol", "test", "view", "feature", "normalisation", "solver", "metric", "frozen", "seed"}
+    said = {"protocol", "data", "view", "pooling", "normalisation", "solver", "metric", "frozen", "seeds", "versions"}
     for stage in scores:
         assert said <= card(world.store.get(stage)).keys()
 

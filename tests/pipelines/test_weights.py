@@ -167,7 +167,7 @@ def test_what_cannot_be_done_is_refused_while_planning(case: str, tmp_path: Path
     assert not (tmp_path / "s").exists()
 
 
-def test_voc_of_an_evaluators_own_needs_a_path(tmp_path: Path) -> None:
-    ground = Ground(Evaluation(), DATA, 0, Plan(Store(tmp_path / "s")))
-    with pytest.raises(ValueError, match=r"^detection.path=None: name the folder of VOCdevkit, or use"):
-        ground.voc("detection", None)
+@pytest.mark.parametrize("name", ["voc07_svm", "detection"])
+def test_voc_of_an_evaluators_own_needs_a_path(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=rf"^{name}.path=None: data.kind=scenes is not VOC; name the folder"):
+        planned(tmp_path, evaluators=(name,))
