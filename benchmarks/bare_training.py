@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from benchmarks.turns import STEPS, Player
-from bownet.config import Net, Student
+from bownet.config import Student
 from bownet.nets.build import build_backbone
 from bownet.tasks.bow import BowTask
 
@@ -17,7 +17,7 @@ WORDS, BATCH, ARCH = 2048, 128, "wrn-16-2"
 
 
 def student() -> Student:
-    return Student(net=Net(arch=ARCH))
+    return Student(arch=ARCH)
 
 
 def words_of(images: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint16]]:

@@ -188,7 +188,7 @@ def words_of_shard(row: Row, folder: Folder, file: Path) -> Row:
 def targets(small: bool) -> list[Result]:
     """Bags of words of a batch against the training step that uses them: at least twenty times as fast."""
     words: Tensor = torch.randint(2048, (128, 1, 8, 8), generator=torch.Generator().manual_seed(0))
-    student = Student(net=Net(arch="wrn-16-2"))
+    student = Student(arch="wrn-16-2")
     task = BowTask(build_backbone(student.net, 0), 2048, student)
     images = torch.randint(256, (128, 32, 32, 3), dtype=torch.uint8)
     generator = torch.Generator().manual_seed(0)

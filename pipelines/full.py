@@ -70,7 +70,7 @@ def base_teacher(exp: Experiment, images: Artifact, store: Getter, name: str) ->
     start: Artifact | None = None
     if exp.teacher.rotnet_first:
         t = exp.teacher
-        first = Teacher(net=t.net, head_layers=t.head_layers, pad=t.pad, optimiser=exp.teacher.rotnet_first)
+        first = Teacher(arch=t.arch, head_layers=t.head_layers, pad=t.pad, optimiser=exp.teacher.rotnet_first)
         start = store.get(TrainTeacher(first, exp.seed, images, model="RotNet"))
     like = Student(cutmix=exp.student.cutmix, perturbation=exp.student.perturbation)
     return store.get(TrainTeacher(exp.teacher, exp.seed, images, like, start, exp.proxy, model=name))

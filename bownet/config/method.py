@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from bownet.config.base import Fraction, PositiveInt, Settings
-from bownet.config.training import Net, Optimiser
+from bownet.config.training import Arch, Net, Optimiser
 
 
 class Teacher(Settings):
@@ -23,7 +23,8 @@ class Teacher(Settings):
         "checkpoint",
     ] = "rotation"
     """What it learns: the task's name; `random` keeps the initial weights, `checkpoint` reads them from `weights`."""
-    net: Net = Net()
+    arch: Arch = "wrn-28-10"
+    """`wrn-<depth>-<width>` for small images, or resnet18, resnet50."""
     weights: str | None = None
     """File of a state dict for kind=checkpoint: torchvision's, MoCo's, DINO's or one saved by this program."""
     clusters: Annotated[int, Field(ge=2, le=65536)] = 512
@@ -47,6 +48,10 @@ class Teacher(Settings):
         if self.rotnet_first and self.kind != "deeper_clustering":
             raise ValueError(f"rotnet_first: only deeper_clustering goes on from a RotNet, not kind={self.kind}")
         return self
+
+    @property
+    def net(self) -> Net:
+        return Net(arch=self.arch)
 
 
 class Vocabulary(Settings):
@@ -110,7 +115,8 @@ class Perturbation(Settings):
 class Student(Settings):
     """The network that learns to predict bags of words, equations 3 to 6."""
 
-    net: Net = Net()
+    arch: Arch = "wrn-28-10"
+    """`wrn-<depth>-<width>` for small images, or resnet18, resnet50."""
     bow: Literal["count", "binary"] = "count"
     """Equation 3 (how often a word occurs) or 4 (whether it does)."""
     drop_border: bool = True
@@ -125,6 +131,10 @@ class Student(Settings):
     """Words of the clean image, or, as an ablation, those that the teacher gives the perturbed one."""
     perturbation: Perturbation = Perturbation()
     optimiser: Optimiser = Optimiser()
+
+    @property
+    def net(self) -> Net:
+        return Net(arch=self.arch)
 
 
 class Round(Settings):

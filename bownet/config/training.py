@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from bownet.config.base import PositiveInt, Settings
 
@@ -70,18 +70,6 @@ class Optimiser(Settings):
         return self.lr * (self.batch / self.lr_batch if self.lr_batch else 1.0)
 
 
-class Net(Settings):
-    """Architecture of a feature extractor."""
-
-    arch: str = "wrn-28-10"
-    """`wrn-<depth>-<width>` for small images, or resnet18, resnet50."""
-
-    @field_validator("arch")
-    @classmethod
-    def _known(cls, arch: str) -> str:
-        return known_arch(arch)
-
-
 def known_arch(arch: str) -> str:
     """The same name, if it is one of an architecture."""
     match = re.fullmatch(r"wrn-(\d+)-(\d+)", arch)
@@ -90,3 +78,13 @@ def known_arch(arch: str) -> str:
     if arch in ("resnet18", "resnet50"):
         return arch
     raise ValueError("known are wrn-<6n+4>-<width> (wrn-10-2, wrn-28-10), resnet18, resnet50")
+
+
+Arch = Annotated[str, AfterValidator(known_arch)]
+
+
+class Net(Settings):
+    """Architecture of a feature extractor."""
+
+    arch: Arch = "wrn-28-10"
+    """`wrn-<depth>-<width>` for small images, or resnet18, resnet50."""

@@ -29,7 +29,7 @@ from bownet.nets.taps import Backbone
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-ARCH_FLAG = "--teacher.net.arch"
+ARCH_FLAG = "--teacher.arch"
 TORCH_SUFFIXES = (".pt", ".pth", ".tar", ".bin", ".ckpt")
 
 # What is taken when a file holds several nets: the part that its authors evaluate, by a word of its place.

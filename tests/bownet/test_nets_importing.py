@@ -228,7 +228,7 @@ def refusal(path: Path, arch: str) -> str:
             "resnet18",
             "resnet50",
             "layer1.0.conv1.weight has shape (64, 64, 3, 3), a resnet50 needs (64, 64, 1, 1); "
-            "looks like a resnet18; use --teacher.net.arch resnet18",
+            "looks like a resnet18; use --teacher.arch resnet18",
         ),
         (
             "resnet34",
@@ -246,7 +246,7 @@ def refusal(path: Path, arch: str) -> str:
             "resnet18",
             "wrn-10-1",
             "layer1.0.conv1.weight of shape (64, 64, 3, 3) is no part of a wrn-10-1; "
-            "looks like a resnet18; use --teacher.net.arch resnet18",
+            "looks like a resnet18; use --teacher.arch resnet18",
         ),
     ],
 )
@@ -261,11 +261,11 @@ def test_another_width_and_depth_of_our_own(tmp_path: Path) -> None:
     net = build_backbone(Net(arch="wrn-10-2"), 0)
     save_backbone(net, Net(arch="wrn-10-2"), tmp_path / "a.safetensors", {})
     assert refusal(tmp_path / "a.safetensors", "wrn-10-1") == (
-        "holds a wrn-10-2, not a wrn-10-1; looks like a wrn-10-2; use --teacher.net.arch wrn-10-2"
+        "holds a wrn-10-2, not a wrn-10-1; looks like a wrn-10-2; use --teacher.arch wrn-10-2"
     )
     torch.save(net.state_dict(), tmp_path / "a.pt")
     for arch in ("wrn-10-1", "wrn-16-2", "resnet18"):
-        assert refusal(tmp_path / "a.pt", arch).endswith("looks like a wrn-10-2; use --teacher.net.arch wrn-10-2")
+        assert refusal(tmp_path / "a.pt", arch).endswith("looks like a wrn-10-2; use --teacher.arch wrn-10-2")
 
 
 class Code:

@@ -82,7 +82,7 @@ def logits_of(task: BowTask, x_NCHW: Tensor) -> list[list[float]]:
 
 
 def test_defaults_draw_the_weights_that_they_always_drew() -> None:
-    task = task_of(Student(net=NET))
+    task = task_of(Student(arch=NET.arch))
     torch.manual_seed(0)
     assert torch.equal(task.head.weight_KC, torch.randn(WORDS, 64) * (2 / 64) ** 0.5)  # type: ignore[arg-type]
     assert set(task.state_dict()) - {f"backbone.{k}" for k in task.backbone.state_dict()} == {
@@ -92,7 +92,7 @@ def test_defaults_draw_the_weights_that_they_always_drew() -> None:
 
 
 def test_linear_omega_equals_a_loop() -> None:
-    task = task_of(Student(net=NET, head="linear", cutmix=False, perturbation=NOTHING)).eval()
+    task = task_of(Student(arch=NET.arch, head="linear", cutmix=False, perturbation=NOTHING)).eval()
     torch.nn.init.normal_(task.head.bias, generator=seeded())  # type: ignore[arg-type]
     words = word_maps(4, 4)
     loss, metrics = task(symmetric(), words, seeded())
@@ -111,7 +111,7 @@ def test_unknown_omega_lists_the_known_ones() -> None:
 @pytest.mark.parametrize("side", [5, 6])
 def test_pyramid_is_the_mean_of_five_losses(head: str, side: int) -> None:
     """Outputs 0..K-1 are the whole image's, then come the quarters row by row, each with a softmax of its own."""
-    task = task_of(Student(net=NET, head=head, pyramid=True, cutmix=False, perturbation=NOTHING)).eval()
+    task = task_of(Student(arch=NET.arch, head=head, pyramid=True, cutmix=False, perturbation=NOTHING)).eval()
     words = word_maps(4, side)
     loss, metrics = task(symmetric(), words, seeded())
     inner = side - 2
@@ -129,7 +129,7 @@ def test_pyramid_is_the_mean_of_five_losses(head: str, side: int) -> None:
 
 
 def test_pyramid_of_mixed_images_has_mixed_targets() -> None:
-    task = task_of(Student(net=NET, pyramid=True, perturbation=NOTHING)).eval()
+    task = task_of(Student(arch=NET.arch, pyramid=True, perturbation=NOTHING)).eval()
     words, draws = word_maps(4, 4), seeded(6)
     loss, _ = task(symmetric(), words, seeded(6))
     x = perturb(symmetric(), NOTHING, draws)
@@ -150,7 +150,7 @@ def test_words_of_the_perturbed_image_before_it_is_mixed(cutmix: bool) -> None:
     drawn = pictures(6)
     teacher, vocabulary = teacher_and_words(drawn)
     online = OnlineWords(teacher, vocabulary)
-    task = task_of(Student(net=NET, target="perturbed", cutmix=cutmix), online).eval()
+    task = task_of(Student(arch=NET.arch, target="perturbed", cutmix=cutmix), online).eval()
     loss, _ = task(drawn, None, seeded(1))
     draws = seeded(1)  # the same draws, taken apart
     x = perturb(drawn, Perturbation(), draws)
@@ -170,13 +170,13 @@ def test_words_of_the_perturbed_image_before_it_is_mixed(cutmix: bool) -> None:
     expected = sum(map(cross_entropy, logits_of(task, x), y)) / 6
     assert loss.item() == pytest.approx(expected, rel=1e-5)
     cached = vocabulary.assign(feature_maps(teacher, drawn, "block3"))[:, None]
-    clean, _ = task_of(Student(net=NET, cutmix=cutmix)).eval()(drawn, cached, seeded(1))
+    clean, _ = task_of(Student(arch=NET.arch, cutmix=cutmix)).eval()(drawn, cached, seeded(1))
     assert clean.item() != pytest.approx(expected, rel=1e-3)
 
 
 def test_words_that_are_passed_along_do_not_matter() -> None:
     drawn = pictures(4)
-    task = task_of(Student(net=NET, target="perturbed"), OnlineWords(*teacher_and_words(drawn))).eval()
+    task = task_of(Student(arch=NET.arch, target="perturbed"), OnlineWords(*teacher_and_words(drawn))).eval()
     assert torch.equal(task(drawn, None, seeded())[0], task(drawn, word_maps(4, 6), seeded())[0])
 
 
@@ -184,9 +184,9 @@ def test_teacher_is_outside_of_the_task_and_does_not_move_by_one_bit() -> None:
     drawn = pictures(6)
     teacher, vocabulary = teacher_and_words(drawn)
     online = OnlineWords(teacher, vocabulary)
-    config = Student(net=NET, target="perturbed")
+    config = Student(arch=NET.arch, target="perturbed")
     task = task_of(config, online).train()
-    without = task_of(Student(net=NET))
+    without = task_of(Student(arch=NET.arch))
     assert list(task.state_dict()) == list(without.state_dict())
     assert len(list(task.modules())) == len(list(without.modules()))
     assert not online.teacher.training
@@ -222,13 +222,13 @@ def test_words_do_not_depend_on_the_precision_of_training() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_teacher_follows_the_images_to_their_device() -> None:
     drawn = pictures(6)
-    task = task_of(Student(net=NET, target="perturbed"), OnlineWords(*teacher_and_words(drawn))).cuda()
+    task = task_of(Student(arch=NET.arch, target="perturbed"), OnlineWords(*teacher_and_words(drawn))).cuda()
     loss, _ = task(drawn.cuda(), None, seeded())
     assert loss.is_cuda
 
 
 def test_perturbed_targets_need_a_teacher_with_as_many_words() -> None:
-    config = Student(net=NET, target="perturbed")
+    config = Student(arch=NET.arch, target="perturbed")
     with pytest.raises(ValueError, match=r"student.target=perturbed: needs the teacher and its vocabulary"):
         BowTask(build_backbone(NET, 0), WORDS, config)
     teacher, vocabulary = teacher_and_words(pictures(4))
@@ -247,7 +247,7 @@ def test_variants_learn(changes: dict[str, object], least: float) -> None:
     bright = drawn.float().mean((1, 2, 3)).argsort().argsort() * WORDS // 96
     targets = np.broadcast_to(bright.numpy()[:, None, None, None], (96, 1, 4, 4))
     mild = Perturbation(crop_area=(0.5, 1), jitter_probability=0, grey_probability=0)
-    config = Student(net=NET, cutmix=False, perturbation=mild, **changes)  # type: ignore[arg-type]
+    config = Student(arch=NET.arch, cutmix=False, perturbation=mild, **changes)  # type: ignore[arg-type]
     online = OnlineWords(*teacher_and_words(drawn)) if config.target == "perturbed" else None
     optimiser = Optimiser(epochs=10, iterations_per_epoch=None, batch=16, lr=0.05, drops=())
     history = train(task_of(config, online), InMemory(drawn.numpy()), targets, optimiser, seed=0)

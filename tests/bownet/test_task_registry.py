@@ -33,8 +33,8 @@ def seeded(seed: int = 0) -> Generator:
 
 
 def ingredients(kind: str, **changes: Any) -> Ingredients:
-    teacher = Teacher(kind=kind, net=NET, clusters=5, head_layers=1, pad=3)  # type: ignore[arg-type]
-    student = Student(net=NET, cutmix=False)
+    teacher = Teacher(kind=kind, arch=NET.arch, clusters=5, head_layers=1, pad=3)  # type: ignore[arg-type]
+    student = Student(arch=NET.arch, cutmix=False)
     given: dict[str, Any] = {"backbone": build_backbone(NET, 0), "teacher": teacher, "student": student, "seed": 0}
     return Ingredients(**(given | {"classes": 4} | changes))
 
@@ -107,7 +107,7 @@ def ramps(n: int) -> Tensor:
 
 def undisturbed(name: str) -> tuple[nn.Module, Tensor | None]:
     """A task whose loss depends on the images alone, and targets of 16 of them."""
-    student = Student(net=NET, cutmix=False, perturbation=NOTHING)
+    student = Student(arch=NET.arch, cutmix=False, perturbation=NOTHING)
     words = torch.randint(0, 6, (16, 1, 6, 6), generator=seeded(2))
     match name:
         case "bow" | "bow linear" | "bow pyramid":
@@ -117,7 +117,7 @@ def undisturbed(name: str) -> tuple[nn.Module, Tensor | None]:
             vocabulary = Vocabulary(torch.rand(6, 64, generator=seeded(4)), "a teacher", "block3")
             online = OnlineWords(build_backbone(NET, 9), vocabulary)
             return BowTask(build_backbone(NET, 0), 6, student.model_copy(update={"target": "perturbed"}), online), None
-    task = build_task(name, ingredients(name, student=student, teacher=Teacher(net=NET, clusters=5, pad=0)))
+    task = build_task(name, ingredients(name, student=student, teacher=Teacher(arch=NET.arch, clusters=5, pad=0)))
     if isinstance(task, DeeperClusteringTask):
         return task, torch.from_numpy(task.renew(0, [ramps(16)]))
     return task, torch.arange(16) % 4 if TASKS[name].labels else None

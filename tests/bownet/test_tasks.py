@@ -71,7 +71,7 @@ def equation_6(task: BowTask, x_NCHW: Tensor, y_NK: list[list[float]]) -> float:
 @pytest.mark.parametrize("bow", ["count", "binary"])
 @pytest.mark.parametrize("drop_border", [True, False])
 def test_bow_loss_equals_the_loop_of_equation_6(bow: str, drop_border: bool) -> None:
-    config = Student(net=NET, bow=bow, drop_border=drop_border, cutmix=False, perturbation=NOTHING)
+    config = Student(arch=NET.arch, bow=bow, drop_border=drop_border, cutmix=False, perturbation=NOTHING)
     task = bow_task(config).eval()
     images, words = symmetric_images(), word_maps()
     y_NK = [bag(maps[0].tolist(), drop_border, bow == "binary") for maps in words]
@@ -84,7 +84,7 @@ def test_bow_loss_equals_the_loop_of_equation_6(bow: str, drop_border: bool) -> 
 
 
 def test_bow_loss_of_mixed_images_has_mixed_targets() -> None:
-    task = bow_task(Student(net=NET, cutmix=True)).eval()
+    task = bow_task(Student(arch=NET.arch, cutmix=True)).eval()
     images, words = symmetric_images(), word_maps()
     loss, _ = task(images, words, seeded(0))
     draws = seeded(0)  # the same draws, taken apart
@@ -100,7 +100,7 @@ def test_bow_loss_of_mixed_images_has_mixed_targets() -> None:
 
 
 def test_bow_loss_reaches_backbone_weights_and_scale() -> None:
-    task = bow_task(Student(net=NET)).train()
+    task = bow_task(Student(arch=NET.arch)).train()
     loss, _ = task(symmetric_images(), word_maps(), seeded())
     loss.backward()
     without = [name for name, p in task.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
@@ -109,7 +109,7 @@ def test_bow_loss_reaches_backbone_weights_and_scale() -> None:
 
 
 def test_bow_task_learns_its_targets() -> None:
-    task = bow_task(Student(net=NET, cutmix=False, perturbation=NOTHING)).train()
+    task = bow_task(Student(arch=NET.arch, cutmix=False, perturbation=NOTHING)).train()
     optimiser = torch.optim.SGD(task.parameters(), lr=0.05, momentum=0.9)
     images, words = symmetric_images(), word_maps()
     excess = []
@@ -187,7 +187,7 @@ def test_frozen_teacher_does_not_move_by_one_bit() -> None:
     assert not teacher.training
     assert not any(p.requires_grad for p in teacher.parameters())
     before = snapshot(teacher)
-    task = bow_task(Student(net=NET)).train()
+    task = bow_task(Student(arch=NET.arch)).train()
     student = snapshot(task)
     parameters = [*task.parameters(), *teacher.parameters()]  # even if an optimiser were handed the teacher
     optimiser = torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.1)

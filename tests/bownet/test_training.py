@@ -71,7 +71,7 @@ def small_images(n: int) -> InMemory:
 
 def bow_task(seed: int = 0, cutmix: bool = True) -> BowTask:
     torch.manual_seed(seed)
-    return BowTask(build_backbone(Net(arch="wrn-10-1"), seed), 16, Student(net=Net(arch="wrn-10-1"), cutmix=cutmix))
+    return BowTask(build_backbone(Net(arch="wrn-10-1"), seed), 16, Student(arch="wrn-10-1", cutmix=cutmix))
 
 
 def words(n: int) -> NDArray[np.uint16]:

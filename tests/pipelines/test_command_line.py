@@ -47,7 +47,7 @@ MISTAKES = {
     "demo --data.kind folder": r"^data.path=None: kind=folder is read from files, name their folder with --data.path$",
     "demo --data.path x": r"^data.path=x: .* drawn, not read",
     "demo --data.kind imagenette": r"^data.kind=imagenette: Input should be 'scenes', 'folder',",
-    "demo --teacher.net.arch wrn-11-2": r"^teacher.net.arch=wrn-11-2: known are wrn-<6n\+4>-<width>",
+    "demo --teacher.arch wrn-11-2": r"^teacher.arch=wrn-11-2: known are wrn-<6n\+4>-<width>",
     "demo --student.perturbation.crop-area 0.9 0.1": r"^student.perturbation.crop_area=\(0.9, 0.1\): needs 0 <",
     "paper --student.optimiser.drops 9 5": r"^student.optimiser.drops=\(9, 5\): list epochs in rising order",
     "demo --student.cutmix maybe": r"^student.cutmix=maybe: use True or False",

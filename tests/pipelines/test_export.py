@@ -99,8 +99,8 @@ def test_an_interrupted_build_is_taken_up_again(weights: Path, tmp_path: Path) -
     ("name", "arch", "said"),
     [
         ("absent.pth", "resnet18", "absent.pth: there is no such file on this machine; name another"),
-        ("moco.pth.tar", "resnet50", "looks like a resnet18; use --teacher.net.arch resnet18"),
-        ("moco.pth.tar", "wrn-10-1", "looks like a resnet18; use --teacher.net.arch resnet18"),
+        ("moco.pth.tar", "resnet50", "looks like a resnet18; use --teacher.arch resnet18"),
+        ("moco.pth.tar", "wrn-10-1", "looks like a resnet18; use --teacher.arch resnet18"),
         ("junk.pth", "resnet18", "cannot be read as weights"),
     ],
 )

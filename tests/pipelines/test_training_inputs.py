@@ -34,7 +34,7 @@ def test_a_stream_shows_all_images_in_order(raw: Artifact) -> None:
 
 
 def test_the_proxy_looks_at_labelled_images(raw: Artifact) -> None:
-    task = new_task(TrainTeacher(Teacher(net=NET, head_layers=1), 0, raw, model="RotNet"))
+    task = new_task(TrainTeacher(Teacher(arch=NET.arch, head_layers=1), 0, raw, model="RotNet"))
     job = TrainingJob(lambda: task, raw, NET, PASS, 0, "label", "key")
     assert proxy_of(job) is None
     look = proxy_of(replace(job, proxy=Proxy(every=1, images=60)))

@@ -13,7 +13,7 @@ import pytest
 from conftest import environment
 from killing import kill_all, wait_for, while_it_runs, workers_of
 
-from bownet.config import Data, Net, Optimiser, Teacher
+from bownet.config import Data, Optimiser, Teacher
 from pipelines.machine import Machine, connect
 from pipelines.stages.images import Images
 from pipelines.stages.teacher import TrainTeacher
@@ -25,9 +25,7 @@ pytestmark = pytest.mark.slow
 EPOCHS = 6
 TRAINING = "RayTrainWorker"  # what Ray calls a process that trains
 DATA = Data(train=400, test=12, novel_per_class=1, image_size=24)
-TEACHER = Teacher(
-    net=Net(arch="wrn-10-1"), optimiser=Optimiser(epochs=EPOCHS, iterations_per_epoch=None, batch=50, drops=(4,))
-)
+TEACHER = Teacher(arch="wrn-10-1", optimiser=Optimiser(epochs=EPOCHS, iterations_per_epoch=None, batch=50, drops=(4,)))
 TIMES = {"time", "images_per_second", "input_wait", "peak_memory_gb"}
 
 
