@@ -82,11 +82,11 @@ def fit_linear(train_ND: Tensor, label_N: Tensor, classes: int, config: Linear, 
     momentum_CE, m = torch.zeros_like(weight_CE), config.momentum
     for epoch in range(config.epochs):
         lr = config.lr * config.drop_factor ** (epoch // config.drop_every)
-        for x_BE, label_B1, minus_one_B1 in _batches(train_ND, label_N, start, config.batch, generator):
-            error_BC = torch.mm(x_BE, weight_CE.T).softmax(1)
-            error_BC.scatter_add_(1, label_B1, minus_one_B1)
+        for x_BE, label_1B, minus_one_1B in _batches(train_ND, label_N, start, config.batch, generator):
+            error_CB = torch.mm(weight_CE, x_BE.T).softmax(0)  # classes first: the products are a tenth faster so
+            error_CB.scatter_add_(0, label_1B, minus_one_1B)
             before_CE = momentum_CE * m if config.nesterov else None
-            momentum_CE.addmm_(error_BC.T, x_BE, beta=m, alpha=1 / len(x_BE)).add_(weight_CE, alpha=config.weight_decay)
+            momentum_CE.addmm_(error_CB, x_BE, beta=m, alpha=1 / len(x_BE)).add_(weight_CE, alpha=config.weight_decay)
             if before_CE is None:
                 weight_CE.add_(momentum_CE, alpha=-lr)
             else:  # the gradient is momentum - before, and a step goes along gradient + m * momentum
@@ -110,13 +110,13 @@ def _batches(
     """An epoch in random order. Rows are gathered batch by batch into one place, which then stays in the cache."""
     n, d = x_ND.shape
     place_BE = torch.ones(batch, -(-(d + 1) // _ALIGNED) * _ALIGNED)[:, : d + 1]
-    minus_one_B1 = torch.full((batch, 1), -1.0)
+    minus_one_1B = torch.full((1, batch), -1.0)
     order_N = torch.randperm(n, generator=generator)
-    label_N1 = label_N[order_N][:, None]
+    label_1N = label_N[order_N][None]
     for start in range(0, n, batch):
         rows = order_N[start : start + batch]
         here = place_BE[: len(rows), :d]
         torch.index_select(x_ND, 0, rows, out=here)
         if like.shift_D is not None and like.scale_D is not None:
             here.sub_(like.shift_D).mul_(like.scale_D)
-        yield place_BE[: len(rows)], label_N1[start : start + batch], minus_one_B1
+        yield place_BE[: len(rows)], label_1N[:, start : start + batch], minus_one_1B
