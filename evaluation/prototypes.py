@@ -17,7 +17,8 @@ from torch import Tensor
 from evaluation.episodes import Episodes, members
 
 GRAM_BYTES = 1 << 30  # a larger matrix is not made
-_CHUNK = 500  # episodes at a time
+_CHUNK = 1000  # episodes at a time
+_TILE = 400  # rows of a Gram matrix at a time
 _FEATURE_BYTES = 64 << 20  # of the features that are looked at in one go
 # What a cosine in single precision may be wrong by. 2048 positive values, where partial sums are largest, measured
 # 4e-7 at most; a wider margin costs nothing but time.
@@ -52,33 +53,49 @@ def episode_scorer(features_ND: Tensor, labels_N: Tensor, queries: int) -> Calla
 
 def worth_a_gram(labels_N: Tensor, queries: int) -> bool:
     """Whether the matrix fits, and costs less than it saves: a product of each two images, or some of each query."""
-    member_CM, _ = members(labels_N)
-    columns = member_CM.numel()
-    return 4 * len(labels_N) * columns <= GRAM_BYTES and len(labels_N) * columns <= 16 * queries
+    side = members(labels_N)[0].numel()
+    return 4 * side**2 <= GRAM_BYTES and side**2 <= 16 * queries
 
 
 def _by_gram(unit_ND: Tensor, labels_N: Tensor) -> Callable[[Episodes], Margin]:
-    """Rows are pairs of an image and a class, columns the places within the class: a sum over the support is a bag."""
+    """The sum over a support of its cosines to all images of a class is a bag of rows.
+
+    A place is a class and a number in it; rows are pairs of a place and a class, columns the numbers in the class.
+    """
     member_CM, size_C = members(labels_N)
-    class_N = torch.unique(labels_N, return_inverse=True)[1]
-    place_N = torch.empty_like(class_N)
-    order_N = class_N.argsort(stable=True)
-    place_N[order_N] = torch.arange(len(class_N)) - (size_C.cumsum(0) - size_C)[class_N[order_N]]
-    classes = len(size_C)
-    cosine_PM = (unit_ND @ unit_ND[member_CM.flatten()].T).view(len(unit_ND) * classes, -1)
+    classes, most = member_CM.shape
+    real_CM = torch.arange(most) < size_C[:, None]  # the rest is padding
+    place_N = torch.empty_like(labels_N)
+    place_N[member_CM[real_CM]] = torch.nonzero(real_CM.flatten())[:, 0]
+    cosine_PM = gram(unit_ND[member_CM.flatten()]).view(classes * most * classes, most)
 
     def margins(episodes: Episodes) -> Margin:
-        support_EWS, query_EWQ = episodes
+        support_EWS, query_EWQ = (place_N.take(images) for images in episodes)
         e, w, shots = support_EWS.shape
-        class_EW = class_N[support_EWS[..., 0]]
-        row_EVWS = torch.add(class_EW.int()[:, None, :, None], support_EWS.int()[:, :, None], alpha=classes)
-        sum_EVWM = F.embedding_bag(row_EVWS.view(-1, shots), cosine_PM, mode="sum").view(e, w, w, -1)
-        score_EVWQ = sum_EVWM.gather(3, place_N[query_EWQ][:, None].expand(-1, w, -1, -1))
-        own_EWM = sum_EVWM.diagonal(dim1=1, dim2=2).transpose(1, 2)
-        length_EW = own_EWM.gather(2, place_N[support_EWS]).sum(2).clamp_(min=0).sqrt_().clamp_(min=_TINY)
+        class_EW1 = support_EWS[..., :1] // most
+        row_EVWS = torch.add(class_EW1.int()[:, None], support_EWS.int()[:, :, None], alpha=classes)
+        # Bags of the same two classes one after another: their rows stay in the cache.
+        order_B = (class_EW1 * classes + class_EW1.transpose(1, 2)).flatten().argsort()
+        sum_BM = F.embedding_bag(row_EVWS.view(-1, shots).index_select(0, order_B), cosine_PM, mode="sum")
+        start_EVW = torch.empty_like(order_B).scatter_(0, order_B, most * torch.arange(len(order_B))).view(e, w, w)
+        score_EVWQ = sum_BM.take(start_EVW[..., None] + (query_EWQ - most * class_EW1)[:, None])
+        own_EW1 = start_EVW.diagonal(dim1=1, dim2=2)[..., None]
+        length_EW = (
+            sum_BM.take(own_EW1 + (support_EWS - most * class_EW1)).sum(2).clamp_(min=0).sqrt_().clamp_(min=_TINY)
+        )
         return _margin(score_EVWQ.div_(length_EW[:, :, None, None])), _error(length_EW, shots)
 
     return margins
+
+
+def gram(x_SD: Tensor) -> Tensor:
+    """All products of two rows, [S, S]. Those below the diagonal are computed, tile by tile; the others are copied."""
+    product_SS = torch.empty(len(x_SD), len(x_SD))
+    for start in range(0, len(x_SD), _TILE):
+        stop = min(start + _TILE, len(x_SD))
+        torch.mm(x_SD[start:stop], x_SD[:stop].T, out=product_SS[start:stop, :stop])
+        product_SS[:start, start:stop] = product_SS[start:stop, :start].T
+    return product_SS
 
 
 def _by_features(unit_ND: Tensor) -> Callable[[Episodes], Margin]:
