@@ -24,7 +24,7 @@ DIFFERENCES = {
 }
 # Where both do other than detectron2's own trainer.
 OF_BOTH = (
-    "batches are not grouped by the images' aspect ratio, which changes nothing but padding",
+    "batches are not grouped by the images' aspect ratio, so that there is more padding, which batch norm sees too",
     "batch norm keeps its moving statistics for the test, without PreciseBN",
 )
 
