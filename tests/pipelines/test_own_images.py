@@ -54,6 +54,7 @@ def test_a_folder_with_classes(photos: Path, tmp_path: Path) -> None:
     assert sum(point.value for point in counts) == logged["images/train"]
 
 
+@pytest.mark.slow
 def test_files_without_labels_stream_through_two_workers(photos: Path, tmp_path: Path) -> None:
     """No labels: pretraining runs, evaluators say before it that they are left out. Files are decoded every epoch."""
     folder = ["--data.kind", "folder", "--data.path", str(photos), "--data.labels", "none"]

@@ -94,7 +94,7 @@ def test_everything_recorded_reaches_mlflow(tmp_path: Path) -> None:
     history = train(Mean(), images(), None, CONFIG, seed=0, hooks=Hooks(look=lambda task, epoch: {"knn": 50.0 + epoch}))
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     tracking = Tracking(uri, "records", {}, {})
-    tracking._log_history("model", "key", history)
+    tracking._log_history("model", "key", "train", history)
     tracking.finish([])
     client = mlflow.MlflowClient(uri)
     (experiment,) = client.search_experiments(filter_string="name = 'records'")
