@@ -6,7 +6,6 @@ where the old one was killed.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -22,7 +21,7 @@ from evaluation.detection.detector import Detector
 from evaluation.detection.training import Watch, check_workers, fit
 from pipelines.machine import Machine
 from pipelines.stages.annotated import categories_of, training_pictures
-from pipelines.stages.training import MAX_FAILURES, fit_watched
+from pipelines.stages.ray_train import on_workers
 from pipelines.store import Artifact, Folder, Workspace
 
 
@@ -49,33 +48,12 @@ class DetectionJob:
 
 def train_detector(job: DetectionJob, work: Workspace) -> list[Record]:
     """Train to the end, or find it done; the records of the parts of the run."""
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchTrainer
-
     if work.scratch.exists(job.file("history.json")):  # written last
         return list(work.scratch.read_json(job.file("history.json")))
     machine: Machine = work.machine
     check_workers(job.settings, machine.workers)
-    per_worker: dict[str, float] = {"CPU": machine.cpus_per_worker}
-    loop: Any = _worker
-    number: Any = (machine.min_workers, machine.workers) if machine.min_workers else machine.workers
-    trainer: Any = TorchTrainer(
-        loop,
-        train_loop_config={"job": job, "work": work},
-        scaling_config=ScalingConfig(
-            num_workers=number,
-            use_gpu=machine.gpu,
-            resources_per_worker=per_worker | ({"GPU": 1} if machine.gpu else {}),
-        ),
-        run_config=RunConfig(
-            name=f"{job.key}-{job.trial}-{time.time_ns()}",
-            storage_path=work.scratch.path("ray_train"),
-            failure_config=FailureConfig(max_failures=MAX_FAILURES),
-        ),
-    )
-    refusal = fit_watched(trainer, machine.board, job.label).return_value
-    if refusal:
-        raise ValueError(refusal)
+    config, name = {"job": job, "work": work}, f"{job.key}-{job.trial}"
+    on_workers(_worker, config, machine.cpus_per_worker, name, job.label, work)
     return list(work.scratch.read_json(job.file("history.json")))
 
 

@@ -7,7 +7,6 @@ new driver on a new cluster continues where the old one was killed.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,16 +24,14 @@ from bownet.nets.taps import Backbone
 from bownet.proxy import Look, look_at, proxy_rows
 from bownet.training import Diverged, Hooks, InMemory, Input, Record, Shard, how_far, steps_per_epoch, train
 from pipelines.machine import Machine
-from pipelines.progress import posted
 from pipelines.stages.inputs import Cut, Share, Streamed, once_per_node, shared_cpus, streams
 from pipelines.stages.pictures import class_counts_of, clean_view, count_of, data_of, labels_of, load_split, row_reader
-from pipelines.stages.watch import run_watched
+from pipelines.stages.ray_train import on_workers
 from pipelines.store import Artifact, Estimate, Folder, Workspace
 
 CHECKPOINT = "checkpoint.pt"  # the end of the last complete epoch
 EARLIER = "checkpoint-earlier.pt"  # the end of the one before
 WITHIN = "checkpoint-within-epoch.pt"  # a later one, if an epoch takes long; it may turn out to have diverged
-MAX_FAILURES = 8  # of workers or nodes, after which something else must be wrong
 
 
 @dataclass(frozen=True)
@@ -57,9 +54,6 @@ class TrainingJob:
 
 def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
     """Train to the end; leaves `backbone.safetensors`, or what the job keeps, and `history.json` in the workspace."""
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchTrainer
-
     require_labels(job.images, job.proxy)
     machine: Machine = work.machine
     stream = streams(job.images, machine)
@@ -68,26 +62,8 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
         "images": None if stream else once_per_node(partial(_load, job.images, job.rows)),
         "targets": None if job.targets is None else once_per_node(job.targets),
     }
-    per_worker: dict[str, float] = {"CPU": share.per_worker}
-    loop: Any = _worker  # Ray's annotations know neither its value,
-    number: Any = (machine.min_workers, machine.workers) if machine.min_workers else machine.workers  # nor ranges,
-    trainer: Any = TorchTrainer(  # nor what the result holds
-        loop,
-        train_loop_config={"job": job, "work": work, "share": share, **held},
-        scaling_config=ScalingConfig(
-            num_workers=number,
-            use_gpu=machine.gpu,
-            resources_per_worker=per_worker | ({"GPU": 1} if machine.gpu else {}),
-        ),
-        run_config=RunConfig(
-            name=f"{job.key}-{time.time_ns()}",
-            storage_path=work.scratch.path("ray_train"),
-            failure_config=FailureConfig(max_failures=MAX_FAILURES),
-        ),
-    )
-    refusal = fit_watched(trainer, machine.board, job.label).return_value
-    if refusal:
-        raise ValueError(refusal)
+    config = {"job": job, "work": work, "share": share, **held}
+    on_workers(_worker, config, share.per_worker, job.key, job.label, work)
     history: list[Record] = work.read_json("history.json")
     return {
         "epochs": len(history),
@@ -96,17 +72,6 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
         "threads": share.threads,
         "streamed": stream,
     }
-
-
-def fit_watched(trainer: Any, board: Any, what: str) -> Any:
-    """`trainer.fit()` in a thread: in the main one Ray Train takes Ctrl-C for itself and ends without a word.
-
-    For workers that a cluster does not have it would wait for ever. Training posts what it does every second or so.
-    """
-    result: list[Any] = []
-    life = time.monotonic if board is None else partial(posted, board)
-    run_watched(lambda: result.append(trainer.fit()), life, what)
-    return result[0]
 
 
 def _worker(config: dict[str, Any]) -> str | None:

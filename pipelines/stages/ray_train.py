@@ -1,0 +1,60 @@
+"""Runs a function on Ray Train workers, as many as the machine offers, until each of them has come to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from pipelines.machine import Machine
+from pipelines.progress import posted
+from pipelines.stages.watch import run_watched
+from pipelines.store import Workspace
+
+MAX_FAILURES = 8  # of workers or nodes, after which something else must be wrong
+
+
+def on_workers(
+    loop: Callable[[dict[str, Any]], str | None],
+    config: dict[str, Any],
+    cpus: float,
+    name: str,
+    label: str,
+    work: Workspace,
+) -> None:
+    """Run `loop(config)` on workers of so many CPUs each, and a GPU where there are some.
+
+    Lost workers are started again, and find what there is to go on from by themselves. What a loop returns is what the
+    user must mend, and is raised here as a ValueError: raised in a worker it would be tried again.
+    """
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    machine: Machine = work.machine
+    resources: dict[str, float] = {"CPU": cpus} | ({"GPU": 1} if machine.gpu else {})
+    run: Any = loop  # Ray's annotations know neither its value,
+    number: Any = (machine.min_workers, machine.workers) if machine.min_workers else machine.workers  # nor ranges,
+    trainer: Any = TorchTrainer(  # nor what the result holds
+        run,
+        train_loop_config=config,
+        scaling_config=ScalingConfig(num_workers=number, use_gpu=machine.gpu, resources_per_worker=resources),
+        run_config=RunConfig(
+            name=f"{name}-{time.time_ns()}",
+            storage_path=work.scratch.path("ray_train"),
+            failure_config=FailureConfig(max_failures=MAX_FAILURES),
+        ),
+    )
+    if refusal := _fit(trainer, machine.board, label).return_value:
+        raise ValueError(refusal)
+
+
+def _fit(trainer: Any, board: Any, what: str) -> Any:
+    """`trainer.fit()` in a thread: in the main one Ray Train takes Ctrl-C for itself and ends without a word.
+
+    For workers that a cluster does not have it would wait for ever. Training posts what it does every second or so.
+    """
+    result: list[Any] = []
+    life = time.monotonic if board is None else partial(posted, board)
+    run_watched(lambda: result.append(trainer.fit()), life, what)
+    return result[0]
