@@ -21,8 +21,8 @@ def demo() -> Experiment:
     """Random, RotNet, BoWNet and BoWNet x2 on the embedded scenes; minutes on two CPU cores.
 
     Command: make demo, or python pipelines/full.py demo
-    Cost: 5 to 7 minutes on two cores. Linear accuracy, mean of seeds 0, 1, 2: random 18.4, RotNet 38.2, BoWNet
-    51.1; BoWNet x2 with seed 0: 52.9.
+    Cost: 4 to 7 minutes on two cores. Linear accuracy, mean of seeds 0, 1, 2: random 18.4, RotNet 39.1, BoWNet
+    51.3; BoWNet x2 with seed 0: 51.8.
     """
     return Experiment(
         name="demo",
