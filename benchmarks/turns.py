@@ -14,7 +14,7 @@ import torch
 import torch.distributed
 
 STEPS = 10  # of a turn
-LOOK = 0.02  # seconds between two looks of one that waits
+LOOK = 0.25  # seconds between two looks of those that wait: each takes a core from the one whose turn it is
 
 
 class Player:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from bownet.config import Settings
+from pipelines.priority import before_watchers
 
 
 class Resources(Settings):
@@ -70,11 +71,15 @@ def connect(object_store_memory: int | None = None, cpus: int | None = None) -> 
     """
     for name, value in WORKER_VARIABLES.items():
         os.environ.setdefault(name, value)
-    # A local Ray would end idle worker processes after a second; each new one spends seconds on importing torch.
-    os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", "600000")
+    # A local Ray would end idle worker processes after a second; each new one spends seconds on importing torch. And it
+    # would keep as many as there are CPUs for ever, which costs a training some of its time.
+    os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", "30000")
+    os.environ.setdefault("RAY_num_workers_soft_limit", "0")
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", "16")
     # Ray would give its workers the lowest priority but four: on a machine of our own that costs a tenth of the speed.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    if not os.environ.get("RAY_ADDRESS"):  # one more process, which looks for a notice that only clouds give
+        os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
     # A thread that outlives its cluster would start a second one with its next call.
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     import ray
@@ -91,6 +96,7 @@ def connect(object_store_memory: int | None = None, cpus: int | None = None) -> 
         num_cpus=cpus,
         runtime_env={"env_vars": {name: os.environ[name] for name in WORKER_VARIABLES}},
     )
+    before_watchers()
     _wake_ray_data_often()
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False

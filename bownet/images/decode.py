@@ -18,7 +18,9 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, PngImagePlugin, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+from bownet.images.plain_png import open_plain_png
 
 T = TypeVar("T")
 Pixels = NDArray[np.uint8]  # [H, W, 3], read-only
@@ -27,7 +29,6 @@ MAX_PIXELS = 178_956_970  # Pillow's own limit, twice its default for a warning:
 # Only formats that Pillow decodes in itself: some others start programs (EPS) or read other files.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000")
 
-_PNG = b"\x89PNG\r\n\x1a\n"
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -71,7 +72,7 @@ def decode_shrunk(content: bytes, smallest_side: int) -> tuple[Pixels, tuple[int
 
 def image_size(content: bytes) -> tuple[int, int] | BadImage:
     """The upright (height, width), from the head of the file alone: the rest may still be broken."""
-    return _read(content, _upright_size)
+    return _read(content, _upright_size, _head)
 
 
 @contextmanager
@@ -86,11 +87,21 @@ def quietly() -> Iterator[None]:
         _is_quiet.reset(token)
 
 
-def _read(content: bytes, take: Callable[[Image.Image], T]) -> T | BadImage:
+def _head(content: bytes) -> Image.Image:
+    return Image.open(BytesIO(content), formats=FORMATS)
+
+
+def _opened(content: bytes) -> Image.Image:
+    return open_plain_png(content, MAX_PIXELS) or _head(content)
+
+
+def _read(
+    content: bytes, take: Callable[[Image.Image], T], opened: Callable[[bytes], Image.Image] = _opened
+) -> T | BadImage:
     """What `take` gets out of the opened image. Pillow's warnings are silent: they are handled, or a BadImage."""
     with nullcontext() if _is_quiet.get() else quietly():
         try:
-            image = _opened(content)
+            image = opened(content)
             if not 0 < image.width * image.height <= MAX_PIXELS:
                 return BadImage(f"{image.width}x{image.height} pixels; 1 to {MAX_PIXELS} are decoded")
             return take(image)
@@ -98,12 +109,6 @@ def _read(content: bytes, take: Callable[[Image.Image], T]) -> T | BadImage:
             raise
         except Exception as error:  # Pillow raises whatever the bytes lead it to: SyntaxError, struct.error, IndexError
             return _bad(content, error)
-
-
-def _opened(content: bytes) -> Image.Image:
-    if content[:8] == _PNG:  # small images are mostly PNG, and Pillow's search for the format costs a tenth of them
-        return PngImagePlugin.PngImageFile(BytesIO(content))
-    return Image.open(BytesIO(content), formats=FORMATS)
 
 
 def _pixels(image: Image.Image) -> Pixels:

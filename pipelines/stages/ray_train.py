@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from pipelines.machine import Machine
+from pipelines.priority import before_helpers
 from pipelines.progress import posted
 from pipelines.stages.watch import run_watched
 from pipelines.store import Workspace
@@ -33,8 +34,13 @@ def on_workers(
 
     machine: Machine = work.machine
     resources: dict[str, float] = {"CPU": cpus} | ({"GPU": 1} if machine.gpu else {})
-    run: Any = loop  # Ray's annotations know neither its value,
-    number: Any = (machine.min_workers, machine.workers) if machine.min_workers else machine.workers  # nor ranges,
+
+    def run(config: dict[str, Any]) -> Any:
+        before_helpers()
+        return loop(config)
+
+    # Ray's annotations know neither ranges
+    number: Any = (machine.min_workers, machine.workers) if machine.min_workers else machine.workers
     trainer: Any = TorchTrainer(  # nor what the result holds
         run,
         train_loop_config=config,
