@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from bownet.config import Data, Net, Protocols
 from pipelines.stages.detection import DetectionScore, detection_data
@@ -18,10 +18,12 @@ from pipelines.stages.finetune import FinetuneScore, FinetuneTraining, one_fract
 from pipelines.stages.images import Images
 from pipelines.stages.knn import KnnScore
 from pipelines.stages.linear import LinearScore
-from pipelines.stages.linear_online import OnlineLinearScore
+from pipelines.stages.linear_online import OnlineLinearScore, TransferScore, transfer_data
 from pipelines.stages.retrieval import RetrievalScore
 from pipelines.stages.voc07_svm import Voc07SvmScore, voc_data
 from pipelines.store import Artifact, Stage
+
+KINDS: tuple[str, ...] = get_args(Data.model_fields["kind"].annotation)  # of data
 
 
 class Getter(Protocol):
@@ -97,6 +99,16 @@ def linear(ground: Ground, candidate: Candidate) -> Artifact:
     return ground.get(LinearScore(config, ground.seed, images, features_of(ground, candidate), model=name))
 
 
+def transfer_images(ground: Ground) -> Artifact:
+    return ground.get(Images(transfer_data(ground.settings.transfer)))
+
+
+def transfer(ground: Ground, candidate: Candidate) -> Artifact:
+    config, images = ground.settings.transfer.linear, transfer_images(ground)
+    check_taps(candidate.arch, config.taps, "transfer.linear.taps")
+    return ground.get(TransferScore(config, ground.seed, images, candidate.net, model=candidate.name))
+
+
 def fewshot(ground: Ground, candidate: Candidate) -> Artifact:
     features = features_of(ground, candidate)
     return ground.get(FewshotScore(ground.settings.fewshot, ground.images, features, model=candidate.name))
@@ -144,6 +156,11 @@ EVALUATORS: dict[str, Evaluator] = {
         lambda ground: LinearScore.obstacle(ground.images, ground.settings.linear),
         linear,
         ("linear/top1", "linear/conv*/top1", "linear/block*/top1"),  # the pooled feature is the first
+    ),
+    "transfer": Evaluator(
+        lambda ground: TransferScore.obstacle(transfer_images(ground)),
+        transfer,
+        tuple(f"{kind}/{tap}top1" for kind in KINDS for tap in ("", "conv*/", "block*/")),
     ),
     "fewshot": Evaluator(
         lambda ground: FewshotScore.obstacle(ground.images, ground.settings.fewshot), fewshot, ("fewshot/*shot",)
