@@ -18,7 +18,7 @@ from pipelines.stages.finetune import FinetuneScore, FinetuneTraining, one_fract
 from pipelines.stages.images import Images
 from pipelines.stages.knn import KnnScore
 from pipelines.stages.linear import LinearScore
-from pipelines.stages.linear_online import OnlineLinearScore, TransferScore, transfer_data
+from pipelines.stages.linear_online import OnlineLinearScore, TransferScore
 from pipelines.stages.retrieval import RetrievalScore
 from pipelines.stages.voc07_svm import Voc07SvmScore, voc_data
 from pipelines.store import Artifact, Stage
@@ -99,8 +99,16 @@ def linear(ground: Ground, candidate: Candidate) -> Artifact:
     return ground.get(LinearScore(config, ground.seed, images, features_of(ground, candidate), model=name))
 
 
+def other_images(ground: Ground, data: Data, setting: str) -> Artifact:
+    """Images of an evaluator's own; where they are not there, the error names the setting that says where."""
+    try:
+        return ground.get(Images(data))
+    except ValueError as error:
+        raise ValueError(str(error).replace("data.path=", f"{setting}=", 1)) from None
+
+
 def transfer_images(ground: Ground) -> Artifact:
-    return ground.get(Images(transfer_data(ground.settings.transfer)))
+    return other_images(ground, ground.settings.transfer.data, "transfer.data.path")
 
 
 def transfer(ground: Ground, candidate: Candidate) -> Artifact:
@@ -134,7 +142,7 @@ def finetune(ground: Ground, candidate: Candidate) -> Artifact:
 
 
 def voc07_images(ground: Ground) -> Artifact:
-    return ground.get(Images(voc_data(ground.settings.voc07_svm, ground.data)))
+    return other_images(ground, voc_data(ground.settings.voc07_svm, ground.data), "voc07_svm.path")
 
 
 def voc07_svm(ground: Ground, candidate: Candidate) -> Artifact:
@@ -143,7 +151,7 @@ def voc07_svm(ground: Ground, candidate: Candidate) -> Artifact:
 
 
 def detection_images(ground: Ground) -> Artifact:
-    return ground.get(Images(detection_data(ground.settings.detection, ground.data)))
+    return other_images(ground, detection_data(ground.settings.detection, ground.data), "detection.path")
 
 
 def detection(ground: Ground, candidate: Candidate) -> Artifact:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load, save_file
 
-from bownet.config import Data, Linear, Transfer
+from bownet.config import Linear
 from bownet.images.views import random_view
 from bownet.nets.checkpoint import load_backbone, load_saved
 from evaluation.cards import Card, online_linear_card, transfer_card
@@ -118,7 +118,7 @@ class OnlineLinearScore(ModelStage):
 
 @dataclass(frozen=True)
 class TransferScore(OnlineLinearScore):
-    """The same on another set than the network was trained on; `images` are those of `transfer_data`."""
+    """The same on another set than the network was trained on; `images` are of that one."""
 
     name = "transfer"
     title = "transfer"
@@ -140,17 +140,6 @@ class TransferScore(OnlineLinearScore):
         """Why these images cannot be scored so, known before anything is trained; None if they can."""
         reason = label_obstacle(images, "train", "test")
         return f"transfer is left out: {reason}" if reason else None
-
-
-def transfer_data(settings: Transfer) -> Data:
-    """The other set, if it is there: a ValueError names the setting that says where."""
-    from pipelines.stages.images import opened
-
-    try:
-        opened(settings.data)
-    except ValueError as error:
-        raise ValueError(f"transfer.{error}") from None
-    return settings.data
 
 
 def _keep(task: OnlineLinear, work: Workspace) -> None:
