@@ -68,10 +68,10 @@ def report(arguments: Sequence[str], console: Console) -> None:
 
 
 def report_findings(records: Sequence[Record], options: ReportOptions, console: Console) -> None:
-    """Of all findings sweeps of the store, or of one scale; two experiments are not mixed: the last one's is shown."""
+    """Of the last findings sweep of the store, or of a scale, and of others that changed the same experiment."""
     of_study = [record for record in records if record.sweep.get("name") == "findings"]
     of_study = [record for record in of_study if options.scale in ("all", record.scale)]
-    of_study = [record for record in of_study if record.settings["name"] == of_study[-1].settings["name"]]
+    of_study = [record for record in of_study if record.sweep.get("base") == of_study[-1].sweep.get("base")]
     found = findings_of(of_study)
     show_findings(found, of_study, console if console.is_terminal else Console(width=WIDE, highlight=False))
     file = folder_of(options) / "findings.md"

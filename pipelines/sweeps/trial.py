@@ -7,6 +7,8 @@ a stage that another one builds holds nothing that the other one needs.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -89,8 +91,16 @@ def run_point(point: dict[str, Any], job: Job, trial: Any) -> dict[str, Any]:
         raise
     tracking.finish(rows)
     where = {"tracking_uri": job.uri, "experiment_id": tracking.experiment_id}
-    sweep = {"name": job.sweep, "run": job.run, "label": point["label"], "settings": point["settings"]}
+    sweep = {"name": job.sweep, "run": job.run, "base": base_of(job), "label": point["label"]}
+    sweep |= {"settings": point["settings"]}
     stages = [asdict(event) for event in store.events]
     write_record(job.root, Record(run, settings, rows, time.perf_counter() - started, where, sweep, stages))
     final: dict[str, Any] = {"run": run, "epoch": exp.student.optimiser.epochs + 1}
     return final | ({"score": rows[-1]["metrics"][job.metric]} if job.metric in rows[-1]["metrics"] else {})
+
+
+def base_of(job: Job) -> str:
+    """The same for sweeps that change the same experiment, whatever its name, seeds and the place of its images."""
+    settings = {name: value for name, value in job.settings.items() if name not in ("name", "seed")}
+    settings["data"] = {name: value for name, value in settings["data"].items() if name != "path"}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]

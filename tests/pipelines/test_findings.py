@@ -1,15 +1,20 @@
 """The twelve claims: verdicts by hand, and findings from records that are written by hand."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from evaluation.interval import Interval
 from pipelines.findings import CLAIMS, Comparison, findings_of
 from pipelines.presets import PRESETS
-from pipelines.records import Record
+from pipelines.records import Record, write_record
+from pipelines.report import report
 from pipelines.reporting.claims import findings_markdown
 from pipelines.sweeps.named import NAMED
+from pipelines.sweeps.trial import Job, base_of
 
 A, B = ("base", "BoWNet"), ("base", "RotNet")
 
@@ -74,3 +79,29 @@ def test_a_claim_of_two_comparisons_needs_both() -> None:
     assert findings_of([*records, *same])[7].verdict == "reproduced"
     worse = [record("twice the words", s, BoWNet=50.0 + 0.1 * s) for s in range(3)]
     assert findings_of([*records, *worse])[7].verdict == "not reproduced"
+
+
+def test_studies_of_two_experiments_are_not_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last one is reported; a sweep with more seeds of the same experiment adds to it."""
+    for base, seed, score, day in (("old", 0, 10.0, 1), ("new", 1, 56.0, 2), ("new", 2, 58.0, 3)):
+        made = record("base", seed, RotNet=50.0, BoWNet=score)
+        made = replace(made, run=f"{base}-{seed}", sweep={**made.sweep, "base": base}, finished=f"2020-01-0{day}")
+        write_record(str(tmp_path), made)
+    report(["findings", "--store", str(tmp_path), "--output", str(tmp_path / "out")], Console())
+    written = (tmp_path / "out" / "findings.md").read_text()
+    assert "| +7.00 ± 12.71 | 2 |" in written  # 6 and 8: t(1) = 12.706, s = sqrt(2)
+    assert "`new-1`, `new-2`" in written
+    assert "old-0" not in written
+    assert "+7.00 ± 12.71" in capsys.readouterr().out
+
+
+def test_the_base_of_a_sweep_is_its_experiment() -> None:
+    exp = PRESETS["cifar10/small"]()
+
+    def base(**changes: Any) -> str:
+        settings = exp.model_copy(update=changes).model_dump(mode="json")
+        return base_of(Job("findings", "r", settings, "", "", 1, 0.0, "linear/top1"))
+
+    moved = exp.data.model_copy(update={"path": "/elsewhere"})
+    assert base() == base(seed=4, name="another", data=moved)
+    assert base() != base(rounds=2)
