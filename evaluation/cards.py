@@ -110,6 +110,13 @@ def online_linear_card(config: Linear, seed: int, data: Mapping[str, Any], pooli
     )
 
 
+def transfer_card(config: Linear, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str]) -> Card:
+    """As online on the network's own set, which `data` says is another one here."""
+    made = online_linear_card(config, seed, data, pooling)
+    protocol = "linear classifiers on the frozen network, on another set than it was trained on, all taps in one pass"
+    return {**made, "evaluator": "transfer", "protocol": protocol}
+
+
 def fewshot_card(config: Fewshot, data: Mapping[str, Any], pooling: Mapping[str, str]) -> Card:
     return card(
         "fewshot",

@@ -49,6 +49,8 @@ _BENCHMARK_LINEAR = {
     "nesterov": True,
 }
 _IMAGENET = {"set": "imagenet", "train": {"images": 1_281_167}, "test": {"images": 50_000}, "image_size": 224}
+_PLACES = {"set": "places205", "train": {"images": 2_448_873}, "test": {"images": 20_500}, "image_size": 224}
+_PLACES_LINEAR = {**_BENCHMARK_LINEAR, "epochs": 14, "drop_every": 5}
 _EPISODES = {"ways": 5, "queries": 15, "episodes": 2000}
 _VOC07_TEST = {"images": 4952}
 
@@ -60,13 +62,8 @@ REFERENCES: tuple[Reference, ...] = (
     ),
     _linear("MiniImageNet", {"set": "miniimagenet", "train": {"classes": 64}, "image_size": 84}, **_CIFAR_LINEAR),
     _linear("ImageNet", _IMAGENET, **_BENCHMARK_LINEAR, epochs=28, drop_every=10),
-    _linear(
-        "Places205",
-        {"set": "places205", "train": {"images": 2_448_873}, "test": {"images": 20_500}, "image_size": 224},
-        **_BENCHMARK_LINEAR,
-        epochs=14,
-        drop_every=5,
-    ),
+    _linear("Places205", _PLACES, **_PLACES_LINEAR),
+    Reference("Places205", "transfer", {"data": _PLACES, "solver": _PLACES_LINEAR, "trials": 1}),
     _linear(
         "ImageNet with ResNet-18",
         _IMAGENET,

@@ -8,16 +8,23 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, TypeVar
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, TypeVar, get_args
 
 import tyro
 from pydantic import BaseModel, ValidationError
+from rich.console import Console
 
-from bownet.config import Evaluation, Experiment, Settings
+from bownet.config import Data, Evaluation, Experiment, Settings
 from pipelines.machine import Resources
+from pipelines.paper.listing import show_list, show_overview
 from pipelines.presets import PRESETS
+from pipelines.scale import of_kind, reduced
+
+KINDS = get_args(Data.model_fields["kind"].annotation)
 
 
 class Running(Settings):
@@ -49,21 +56,55 @@ class EvaluationOptions(Running):
 
 
 AnyOptions = TypeVar("AnyOptions", Options, EvaluationOptions)
+AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
 def parse(description: str | None, arguments: Sequence[str]) -> Options:
-    """The options that the arguments ask for. `--help` prints and exits 0; a mistake raises ValueError."""
-    presets = {name: (_first_line(make), Options(experiment=make())) for name, make in PRESETS.items()}
+    """The options that the arguments ask for. `--help` and `--list` print and exit 0; a mistake raises ValueError."""
     arguments = _plain_values(arguments)
-    with _complaints() as complaint:
-        return tyro.extras.overridable_config_cli(presets, description=description, args=arguments)
+    if arguments and arguments[0] in ("-h", "--help", "--list"):
+        show = show_overview if arguments[0] != "--list" else show_list
+        show(description or "", Console(highlight=False))
+        raise SystemExit(0)
     if not arguments or arguments[0].startswith("-"):
-        raise ValueError(f"no preset named: the first argument is one of {', '.join(PRESETS)}")
+        raise ValueError("no preset named: it is the first argument, such as demo; --list shows them all")
     preset, rest = arguments[0], arguments[1:]
     if preset not in PRESETS:
-        raise ValueError(f"preset={preset!r}: unknown{nearest_name(preset, PRESETS)}; there are {', '.join(PRESETS)}")
-    _explain(Options(experiment=PRESETS[preset]()), rest)
+        raise ValueError(f"preset={preset!r}: unknown{nearest_name(preset, PRESETS)}; --list shows them all")
+    start = Options.model_construct(experiment=start_of(preset, rest))
+    program = f"{os.path.basename(sys.argv[0])} {preset}"
+    with _complaints() as complaint:
+        return tyro.cli(
+            Options,
+            prog=program,
+            description=description,
+            default=start,
+            args=rest,
+            config=(tyro.conf.AvoidSubcommands,),
+        )
+    _explain(start, rest)
     raise ValueError(_plain(complaint.getvalue()))  # a mistake that we have no better words for
+
+
+def start_of(preset: str, arguments: Sequence[str] = ()) -> Experiment:
+    """The preset at the scale, and for the kind of data, that the arguments name: all else is set on top of it."""
+    exp = PRESETS[preset]()
+    match _last_value(arguments, "--scale"):
+        case "small" | "tiny" as scale:
+            exp = reduced(exp, scale)
+        case "full" if exp.scale != "full":
+            raise ValueError(f"scale=full: {preset} is {exp.scale} by itself, use a preset of the paper")
+    kind = _last_value(arguments, "--data.kind")
+    return of_kind(exp, kind) if kind is not None and kind in KINDS else exp
+
+
+def _last_value(arguments: Sequence[str], name: str) -> str | None:
+    """What a setting is given, as `--name value` or `--name=value`; None if it is not."""
+    found = None
+    for i, argument in enumerate(arguments):
+        if argument.partition("=")[0] == name:
+            found = argument.partition("=")[2] or "".join(arguments[i + 1 : i + 2])
+    return found
 
 
 def parse_evaluation(description: str | None, arguments: Sequence[str]) -> EvaluationOptions:
@@ -72,6 +113,23 @@ def parse_evaluation(description: str | None, arguments: Sequence[str]) -> Evalu
     with _complaints() as complaint:
         return tyro.cli(EvaluationOptions, description=description, args=arguments)
     _explain(EvaluationOptions(), arguments)
+    raise ValueError(_plain(complaint.getvalue()))
+
+
+def parse_settings(model: type[AnySettings], description: str | None, arguments: Sequence[str]) -> AnySettings:
+    """The settings of a program that has no experiment."""
+    with _complaints() as complaint:
+        return tyro.cli(model, description=description, args=_plain_values(arguments))
+    raise ValueError(_plain(complaint.getvalue()))
+
+
+def parse_known(
+    model: type[AnySettings], description: str | None, arguments: Sequence[str]
+) -> tuple[AnySettings, list[str]]:
+    """The settings of a program, and the arguments that are for something else."""
+    arguments = _plain_values(arguments)
+    with _complaints() as complaint:
+        return tyro.cli(model, description=description, args=arguments, return_unknown_args=True)
     raise ValueError(_plain(complaint.getvalue()))
 
 
@@ -197,7 +255,3 @@ def _plain(box: str) -> str:
     """tyro's message without its frame, in one line."""
     lines = [re.sub(r"[╭╮╰╯│─]", "", line).strip() for line in box.splitlines()]
     return " ".join(line for line in lines if line)
-
-
-def _first_line(make: Callable[[], Experiment]) -> str:
-    return (make.__doc__ or "").strip().splitlines()[0]

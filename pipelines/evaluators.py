@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from bownet.config import Data, Net, Protocols
 from pipelines.stages.detection import DetectionScore, detection_data
@@ -18,10 +18,12 @@ from pipelines.stages.finetune import FinetuneScore, FinetuneTraining, one_fract
 from pipelines.stages.images import Images
 from pipelines.stages.knn import KnnScore
 from pipelines.stages.linear import LinearScore
-from pipelines.stages.linear_online import OnlineLinearScore
+from pipelines.stages.linear_online import OnlineLinearScore, TransferScore
 from pipelines.stages.retrieval import RetrievalScore
 from pipelines.stages.voc07_svm import Voc07SvmScore, voc_data
 from pipelines.store import Artifact, Stage
+
+KINDS: tuple[str, ...] = get_args(Data.model_fields["kind"].annotation)  # of data
 
 
 class Getter(Protocol):
@@ -97,6 +99,24 @@ def linear(ground: Ground, candidate: Candidate) -> Artifact:
     return ground.get(LinearScore(config, ground.seed, images, features_of(ground, candidate), model=name))
 
 
+def other_images(ground: Ground, data: Data, setting: str) -> Artifact:
+    """Images of an evaluator's own; where they are not there, the error names the setting that says where."""
+    try:
+        return ground.get(Images(data))
+    except ValueError as error:
+        raise ValueError(str(error).replace("data.path=", f"{setting}=", 1)) from None
+
+
+def transfer_images(ground: Ground) -> Artifact:
+    return other_images(ground, ground.settings.transfer.data, "transfer.data.path")
+
+
+def transfer(ground: Ground, candidate: Candidate) -> Artifact:
+    config, images = ground.settings.transfer.linear, transfer_images(ground)
+    check_taps(candidate.arch, config.taps, "transfer.linear.taps")
+    return ground.get(TransferScore(config, ground.seed, images, candidate.net, model=candidate.name))
+
+
 def fewshot(ground: Ground, candidate: Candidate) -> Artifact:
     features = features_of(ground, candidate)
     return ground.get(FewshotScore(ground.settings.fewshot, ground.images, features, model=candidate.name))
@@ -122,7 +142,7 @@ def finetune(ground: Ground, candidate: Candidate) -> Artifact:
 
 
 def voc07_images(ground: Ground) -> Artifact:
-    return ground.get(Images(voc_data(ground.settings.voc07_svm, ground.data)))
+    return other_images(ground, voc_data(ground.settings.voc07_svm, ground.data), "voc07_svm.path")
 
 
 def voc07_svm(ground: Ground, candidate: Candidate) -> Artifact:
@@ -131,7 +151,7 @@ def voc07_svm(ground: Ground, candidate: Candidate) -> Artifact:
 
 
 def detection_images(ground: Ground) -> Artifact:
-    return ground.get(Images(detection_data(ground.settings.detection, ground.data)))
+    return other_images(ground, detection_data(ground.settings.detection, ground.data), "detection.path")
 
 
 def detection(ground: Ground, candidate: Candidate) -> Artifact:
@@ -144,6 +164,11 @@ EVALUATORS: dict[str, Evaluator] = {
         lambda ground: LinearScore.obstacle(ground.images, ground.settings.linear),
         linear,
         ("linear/top1", "linear/conv*/top1", "linear/block*/top1"),  # the pooled feature is the first
+    ),
+    "transfer": Evaluator(
+        lambda ground: TransferScore.obstacle(transfer_images(ground)),
+        transfer,
+        tuple(f"{kind}/{tap}top1" for kind in KINDS for tap in ("", "conv*/", "block*/")),
     ),
     "fewshot": Evaluator(
         lambda ground: FewshotScore.obstacle(ground.images, ground.settings.fewshot), fewshot, ("fewshot/*shot",)

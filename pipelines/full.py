@@ -1,5 +1,6 @@
 """The experiment, top to bottom: section 2 of the paper as a program.
 
+python pipelines/full.py --list                        every row of the paper's tables, as a preset
 python pipelines/full.py demo                          in this process, on a local Ray
 ray job submit --working-dir . -- python pipelines/full.py demo      on a cluster
 """
@@ -37,12 +38,15 @@ def experiment(exp: Experiment, store: Getter) -> list[Row]:
     for obstacle in ground.obstacles.values():
         store.note(obstacle)
 
-    net, arch = store.get(RandomNet(exp.teacher.net, exp.seed, images, model="random")), exp.teacher.net
-    rows = [judge(ground, Candidate("random", net, arch))]
+    arch, rows = exp.teacher.net, []
+    if exp.judged == "all" or exp.teacher.kind == "random":
+        net = store.get(RandomNet(arch, exp.seed, images, model="random"))
+        is_base = exp.teacher.kind == "random"
+        rows += judged(exp, ground, Candidate("random", net, arch), is_base and exp.rounds == 0)
     if exp.teacher.kind != "random":
         name = TEACHERS[exp.teacher.kind]
         net = base_teacher(exp, images, store, name)
-        rows.append(judge(ground, Candidate(name, net, arch)))
+        rows += judged(exp, ground, Candidate(name, net, arch), exp.rounds == 0)
 
     words: Artifact | None = None
     for round in range(1, exp.rounds + 1):  # BoWNet, x2, x3: each student teaches the next
@@ -56,8 +60,13 @@ def experiment(exp: Experiment, store: Getter) -> list[Row]:
         if exp.student.target == "perturbed":
             student = replace(student, teacher=net, vocabulary=vocabulary)
         net, arch = store.get(student), exp.student.net
-        rows.append(judge(ground, Candidate(name, net, arch)))
+        rows += judged(exp, ground, Candidate(name, net, arch), round == exp.rounds)
     return rows
+
+
+def judged(exp: Experiment, ground: Ground, candidate: Candidate, last: bool) -> list[Row]:
+    """The row of a network, if `judged` asks for one."""
+    return [judge(ground, candidate)] if last or exp.judged == "all" else []
 
 
 def base_teacher(exp: Experiment, images: Artifact, store: Getter, name: str) -> Artifact:

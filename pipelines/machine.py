@@ -9,9 +9,9 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bownet.config import Settings
 from pipelines.priority import before_watchers
@@ -28,6 +28,14 @@ class Resources(Settings):
     """CPUs, and so threads, of a training worker, all on one node. None: as many as all workers can have."""
     stream: bool | None = None
     """Stream training images from the store instead of keeping them in memory. None: when they do not fit."""
+    trainer: Literal["ray_train", "task"] = "ray_train"
+    """Ray Train, or for a single worker a plain Ray task, which starts ten seconds sooner."""
+
+    @model_validator(mode="after")
+    def _one_worker_in_a_task(self) -> Resources:
+        if self.trainer == "task" and (self.workers or 1) != 1:
+            raise ValueError(f"trainer=task: has one worker, not workers={self.workers}; use ray_train")
+        return self
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,8 @@ class Machine:
     stream: bool | None = None
     board: Any = None  # handle of the progress board, an actor
     min_workers: int | None = None  # fewer than `workers`, if training may go on with fewer
+    in_task: bool = False  # the one worker is a Ray task, without Ray Train's processes around it
+    gpus_per_worker: float = 1.0  # where there are GPUs; several tasks may share one
 
     def describe(self) -> str:
         device = f"{self.workers} GPU" if self.gpu else f"{self.cpus_per_worker} CPU"
@@ -62,6 +72,7 @@ SPIN_SHORTLY = {"GOMP_SPINCOUNT": "2000"}
 # The controller of Ray Train takes a step this often; at its default of 2 s a short training starts seconds later, and
 # much more often it takes CPU time from the training.
 WORKER_VARIABLES = KEEP_MEMORY | SPIN_SHORTLY | {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1"}
+WORKER_VARIABLES |= {"RAY_CHDIR_TO_TRIAL_DIR": "0"}  # a trial of a sweep finds data/ where its program was started
 
 
 def connect(object_store_memory: int | None = None, cpus: int | None = None) -> None:
@@ -97,11 +108,17 @@ def connect(object_store_memory: int | None = None, cpus: int | None = None) -> 
         runtime_env={"env_vars": {name: os.environ[name] for name in WORKER_VARIABLES}},
     )
     before_watchers()
+    tame_ray_data()
+
+
+def tame_ray_data() -> None:
+    """Quick and silent, in this process: our own display tells what goes on, and its errors are raised as well."""
+    import ray.data
+
     _wake_ray_data_often()
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
-    # Our own display tells what goes on, and Ray Data's errors are raised as well; their files keep the details.
     for name, level in (("ray.data", logging.CRITICAL), ("ray.train", logging.ERROR)):
         for handler in logging.getLogger(name).handlers:
             if isinstance(handler, logging.StreamHandler):
@@ -130,7 +147,8 @@ def survey(resources: Resources, board: Any = None) -> Machine:
 
     nodes = [Node.of(node["Resources"]) for node in ray.nodes() if node["Alive"]]
     cpus, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
-    workers = resources.workers or max(1, gpus)
+    in_task = resources.trainer == "task"
+    workers = resources.workers or (1 if in_task else max(1, gpus))
     if gpus and workers > gpus:
         raise ValueError(f"resources.workers={workers}: the cluster has {gpus} GPUs, use 1..{gpus}")
     fewest = resources.min_workers
@@ -143,7 +161,7 @@ def survey(resources: Resources, board: Any = None) -> Machine:
             f"resources.workers={workers} x cpus_per_worker={threads}: the cluster has {there} CPUs on its nodes, and "
             "a worker must find all of its own on one; ask for fewer"
         )
-    return Machine(workers, threads, gpus > 0, max(1, cpus), resources.stream, board, fewest)
+    return Machine(workers, threads, gpus > 0, max(1, cpus), resources.stream, board, fewest, in_task)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from pipelines.evaluators import Row
 from pipelines.machine import connect, survey
 from pipelines.plan import Plan
 from pipelines.progress import Collector, Display, start_board
+from pipelines.records import Record, write_record
 from pipelines.results import show_results
 from pipelines.store import Artifact, Observer, Stage, Store
 
@@ -35,12 +36,16 @@ def run_program(parse: Callable[[], AnyOptions], experiment: Callable[[Any, Any]
 
     `experiment` takes the settings and a store; it is called with a plan first, which raises what would fail later.
     """
+    return guarded(lambda console: run(parse(), experiment, console))
+
+
+def guarded(program: Callable[[Console], int | None]) -> int:
+    """Runs a program and answers what it raises in one line; returns its exit code."""
     debug = "--debug" in sys.argv
     console = Console(highlight=False)
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     try:
-        options = parse()
-        run(options, experiment, console)
+        return program(console) or 0
     except KeyboardInterrupt:
         print("interrupted; the same command continues where this one stopped", file=sys.stderr)
         return 130
@@ -51,7 +56,6 @@ def run_program(parse: Callable[[], AnyOptions], experiment: Callable[[Any, Any]
             traceback.print_exception(error)
         print(f"error: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}", file=sys.stderr)
         return 2 if usual else 1
-    return 0
 
 
 def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], console: Console) -> None:
@@ -97,13 +101,16 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
         display.close()
         tracking.fail()
         raise
+    scale = getattr(options.experiment, "scale", "full")
     report: dict[str, Any] = {
-        "rows": [row.result() for row in rows],
+        "rows": [{**row.result(), "scale": scale} for row in rows],
         "stages": [asdict(event) for event in store.events],
         "seconds": time.perf_counter() - started,
         "mlflow": {"tracking_uri": uri, "run_id": tracking.run_id},
     }
     tracking.finish(report["rows"])
+    where = {"tracking_uri": uri, "experiment_id": tracking.experiment_id}
+    write_record(store.root, Record(run_id, settings, report["rows"], report["seconds"], where, {}, report["stages"]))
     if options.json_file:
         Path(options.json_file).write_text(json.dumps(report, indent=1) + "\n")
     show_results(report["rows"], console)

@@ -24,7 +24,8 @@ def show_results(rows: Rows, console: Console) -> None:
         console.print("No score: nothing could be evaluated on these images.")
         return
     marks, notes = marked(rows)
-    table = Table(title=_title(rows), title_justify="left")
+    console.print(_title(rows), soft_wrap=True)  # wider than a narrow table
+    table = Table()
     table.add_column("model")
     for _, metric in columns:
         table.add_column(heading(metric), justify="right")
@@ -95,7 +96,8 @@ def differences(rows: Rows) -> list[str]:
 
 def _title(rows: Rows) -> str:
     metrics = {metric for row in rows for metric in row["metrics"]}
-    title = "In percent"
+    scales = {row.get("scale", "full") for row in rows} - {"full"}
+    title = f"Reduced scale ({', '.join(sorted(scales))}), in percent" if scales else "In percent"
     if any(metric.endswith("_ci95") for metric in metrics):
         title += "; ± is the 95% interval over few-shot episodes"
     if any(metric.endswith("_std") for metric in metrics):

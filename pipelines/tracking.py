@@ -66,9 +66,20 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 class Tracking(Observer):
     """Logs an experiment as it happens."""
 
-    def __init__(self, uri: str, experiment: str, settings: Mapping[str, Any], plan: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        uri: str,
+        experiment: str,
+        settings: Mapping[str, Any],
+        plan: Mapping[str, str],
+        name: str | None = None,
+        parent: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """`name` is the run's, if not the experiment's; `parent` the run of the sweep that it is a trial of."""
         self.uri = uri
         self.run_id: str | None = None
+        self.experiment_id: str | None = None
         self._alive = True
         self._children: dict[str, str] = {}  # model name -> run id
         self._live: dict[str, set[int]] = {}  # stage key -> epochs already logged
@@ -81,12 +92,16 @@ class Tracking(Observer):
             self._client = mlflow.MlflowClient(tracking_uri=uri)
         except Exception as error:
             raise ValueError(f"MLFLOW_TRACKING_URI={uri}: {str(error).splitlines()[0]}") from error
-        self._tags = _provenance()
+        self._tags = (
+            _provenance() | dict(tags or {}) | ({"scale": str(settings["scale"])} if "scale" in settings else {})
+        )
 
         def begin() -> None:
-            self._experiment = self._find_or_create(experiment)
-            tags = self._tags | {f"stage.{label}": key for label, key in plan.items()}
-            self.run_id = self._client.create_run(self._experiment, run_name=experiment, tags=tags).info.run_id
+            self.experiment_id = self._experiment = self._find_or_create(experiment)
+            of_run = self._tags | {f"stage.{label}": key for label, key in plan.items()}
+            of_run |= {"mlflow.parentRunId": parent} if parent else {}
+            run = self._client.create_run(self._experiment, run_name=name or experiment, tags=of_run)
+            self.run_id = run.info.run_id
             parameters = [Param(name, value[:6000]) for name, value in flatten(settings).items()]
             self._client.log_batch(self.run_id, params=parameters)
 
@@ -155,6 +170,10 @@ class Tracking(Observer):
             everything = {f"{_slug(row['name'])}/{k}": v for row in rows for k, v in row["metrics"].items()}
             self._log_metrics(str(self.run_id), rows[-1]["metrics"] | everything)
         self._end("FINISHED")
+
+    def log_file(self, path: Path) -> None:
+        """A picture or a table, with the run."""
+        self._try(lambda: self._client.log_artifact(str(self.run_id), str(path)))
 
     def fail(self) -> None:
         self._end("FAILED")

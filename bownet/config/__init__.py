@@ -1,7 +1,7 @@
 """Every setting of an experiment, as frozen models that are valid as soon as they exist.
 
 The dotted name of a field (`vocabulary.size`) is its name on the command line, in sweeps and in MLflow.
-Defaults are the paper's for CIFAR-100 where it states them; `pipelines/presets.py` holds complete experiments.
+Defaults are the paper's for CIFAR-100 where it states them; `pipelines/presets/` holds complete experiments.
 """
 
 from bownet.config.base import Fraction, PositiveInt, Settings
@@ -9,7 +9,17 @@ from bownet.config.data import Data
 from bownet.config.evaluation import Evaluation
 from bownet.config.experiment import Experiment
 from bownet.config.method import Perturbation, Proxy, Round, Student, Teacher, Vocabulary
-from bownet.config.protocols import Detection, Fewshot, Finetune, Knn, Linear, Protocols, Retrieval, Voc07Svm
+from bownet.config.protocols import (
+    Detection,
+    Fewshot,
+    Finetune,
+    Knn,
+    Linear,
+    Protocols,
+    Retrieval,
+    Transfer,
+    Voc07Svm,
+)
 from bownet.config.training import Net, Optimiser
 
 __all__ = [
@@ -33,6 +43,7 @@ __all__ = [
     "Settings",
     "Student",
     "Teacher",
+    "Transfer",
     "Voc07Svm",
     "Vocabulary",
 ]

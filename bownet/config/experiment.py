@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,10 +16,14 @@ class Experiment(Protocols):
 
     name: str = "experiment"
     """Name of the experiment in MLflow."""
+    scale: Literal["full", "small", "tiny"] = "full"
+    """Of what is reduced every number says so. On the command line it reduces the preset, before other settings."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Seed of all training and clustering."""
     rounds: Annotated[int, Field(ge=0, le=16)] = 1
     """How often a student is trained; each one teaches the next. 0 evaluates the base teacher only."""
+    judged: Literal["all", "last"] = "all"
+    """Which networks the evaluators judge: every one on the way, or the last one only."""
     data: Data = Data()
     teacher: Teacher = Teacher()
     vocabulary: Vocabulary = Vocabulary()

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from bownet.config.base import Fraction, PositiveInt, Settings
+from bownet.config.data import Data
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
-Evaluator = Literal["linear", "fewshot", "knn", "retrieval", "finetune", "voc07_svm", "detection"]
+Evaluator = Literal["linear", "transfer", "fewshot", "knn", "retrieval", "finetune", "voc07_svm", "detection"]
 
 
 class Linear(Settings):
@@ -34,6 +35,31 @@ class Linear(Settings):
     """Standardise each feature over the batch, without learned scale, before the classifier."""
     crop_area: tuple[Fraction, Fraction] = (0.08, 1.0)
     """Online only: range of the random crop's area, as a fraction of the image."""
+
+
+class Transfer(Settings):
+    """Linear classifiers on the frozen network, trained online on another set; the defaults are those of Places205."""
+
+    data: Data = Data(kind="places205", path="data/places205", image_size=224)
+    """The other set. Its kind is the first part of the metrics' names: `places205/conv4/top1`."""
+    linear: Linear = Linear(
+        features="online",
+        pool="9k",
+        epochs=14,
+        batch=256,
+        lr=0.01,
+        drop_every=5,
+        drop_factor=0.1,
+        nesterov=True,
+        weight_decay=1e-4,
+        batch_norm=True,
+    )
+
+    @model_validator(mode="after")
+    def _online(self) -> Transfer:
+        if self.linear.features != "online":
+            raise ValueError(f"linear.features={self.linear.features}: on another set only online is there")
+        return self
 
 
 class Fewshot(Settings):
@@ -92,7 +118,7 @@ class Voc07Svm(Settings):
     """Linear SVMs on frozen features of VOC2007, one per class: mean average precision on its test images."""
 
     path: str | None = None
-    """Folder of VOCdevkit; None where data.kind=voc names it."""
+    """Folder of VOCdevkit; None where data.kind=voc names it, `scenes` for one that is drawn on this machine."""
     taps: tuple[str, ...] = ()
     """Features that are scored; empty for all maps and the pooled one."""
     pool: Literal["global", "9k"] = "9k"
@@ -110,7 +136,7 @@ class Detection(Settings):
     """Faster R-CNN R50-C4, fine-tuned on VOC07+12 trainval and scored on VOC07 test."""
 
     path: str | None = None
-    """Folder of VOCdevkit; None where data.kind=voc names it."""
+    """Folder of VOCdevkit; None where data.kind=voc names it, `scenes` for one that is drawn on this machine."""
     train: Literal["trainval07", "trainval12", "trainval07+12"] = "trainval07+12"
     backend: Literal["torchvision", "detectron2"] = "torchvision"
     """Who builds and trains the detector; detectron2 must be installed by its own instructions."""
@@ -154,6 +180,7 @@ class Protocols(Settings):
     evaluators: tuple[Evaluator, ...] = ("linear", "fewshot")
     """What a network is judged by."""
     linear: Linear = Linear()
+    transfer: Transfer = Transfer()
     fewshot: Fewshot = Fewshot()
     knn: Knn = Knn()
     retrieval: Retrieval = Retrieval()

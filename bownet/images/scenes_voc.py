@@ -7,8 +7,10 @@ official format, so that any reader of VOC reads it. Category names have undersc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from PIL import Image
@@ -71,6 +73,22 @@ def write_vocdevkit(
             rows = (f"{name} {_presence(found[name], category):2d}\n" for name in members)
             (main / f"{category}_{image_set}.txt").write_text("".join(rows))
     return root
+
+
+def drawn_vocdevkit(cache: Path) -> Path:
+    """The VOCdevkit that `path=scenes` stands for, drawn once into the folder: 120 and 60 images of 2007, 24 of 2012.
+
+    Every category has the three training images and the test image that the VOC07 protocol needs.
+    """
+    made = Path(cache) / "scenes-voc-1"
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=made.parent) as folder:
+            write_vocdevkit(Path(folder) / "new", trainval=120, test=60, seed=1, height=96, width=128)
+            write_vocdevkit(Path(folder) / "new", trainval=24, test=1, seed=1, height=96, width=128, year="2012")
+            with suppress(OSError):  # another process was first: its images are the same
+                (Path(folder) / "new").rename(made)
+    return made / "VOCdevkit"
 
 
 def _things(layout: Layout, drawing: Drawing, i: int) -> list[Thing]:

@@ -13,20 +13,26 @@ from numpy.typing import NDArray
 
 from bownet.config import Data
 from bownet.images.decode import BadImage, decode, image_size, quietly
+from bownet.images.scenes_voc import drawn_vocdevkit
 from evaluation.detection.objects import Objects, objects_of
 from evaluation.detection.views import Pixels
 from pipelines.stages.images import opened
 from pipelines.stages.pictures import annotations_of, checked, data_of, names_of, row_reader, shards_of
 from pipelines.store import Artifact
+from pipelines.store.artifacts import cache_folder
 
 Annotation = dict[str, Any]
 
 
 def voc_path(setting: str, path: str | None, data: Data) -> str:
     """Where an evaluator of its own `path`, in the settings named so, finds VOC: there, or where the images are VOC."""
+    if path == "scenes":
+        return str(drawn_vocdevkit(cache_folder()))
     found = path or (data.path if data.kind == "voc" else None)
     if found is None:
-        raise ValueError(f"{setting}.path=None: data.kind={data.kind} is not VOC; name the folder of VOCdevkit")
+        raise ValueError(
+            f"{setting}.path=None: data.kind={data.kind} is not VOC; name the folder of VOCdevkit, or scenes"
+        )
     return found
 
 

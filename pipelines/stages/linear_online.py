@@ -12,7 +12,7 @@ from safetensors.torch import load, save_file
 from bownet.config import Linear
 from bownet.images.views import random_view
 from bownet.nets.checkpoint import load_backbone, load_saved
-from evaluation.cards import online_linear_card
+from evaluation.cards import Card, online_linear_card, transfer_card
 from evaluation.crops import ASPECT, random_crops
 from evaluation.linear_online import (
     OnlineLinear,
@@ -26,7 +26,7 @@ from evaluation.pooling import in_words
 from evaluation.score import Score
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of, data_of
-from pipelines.stages.scoring import data_card, write_score
+from pipelines.stages.scoring import data_card, label_obstacle, write_score
 from pipelines.stages.testing import Classify, class_numbers, classes_of, tallies_on_test
 from pipelines.stages.training import TrainingJob, run_training
 from pipelines.store import Artifact, Estimate, Workspace
@@ -84,9 +84,17 @@ class OnlineLinearScore(ModelStage):
         for tap, shape in feature_shapes(backbone, taps, size).items():
             side = shape[1] if len(shape) > 1 else 0
             pooling[tap] = in_words(shape[0], side, self.linear.pool)
-        card = online_linear_card(self.linear, self.seed, data_card(self.images, train="train", test="test"), pooling)
+        card = self.card(data_card(self.images, train="train", test="test"), pooling)
         frozen = {"before": before, "after": after}
-        return {**made, **write_score(work, "linear", Score(metrics, details), card), "backbone_sha256": frozen}
+        return {**made, **write_score(work, self.prefix, Score(metrics, details), card), "backbone_sha256": frozen}
+
+    @property
+    def prefix(self) -> str:
+        """The first part of the metrics' names."""
+        return "linear"
+
+    def card(self, data: Card, pooling: dict[str, str]) -> Card:
+        return online_linear_card(self.linear, self.seed, data, pooling)
 
     def taps_of(self, default: str) -> tuple[str, ...]:
         return self.linear.taps or (default,)
@@ -106,6 +114,32 @@ class OnlineLinearScore(ModelStage):
         task = self.task(classes, crops=False)
         task.heads.load_state_dict(load(work.read_bytes(HEADS)))
         return task.eval().to("cuda" if torch.cuda.is_available() else "cpu").logits
+
+
+@dataclass(frozen=True)
+class TransferScore(OnlineLinearScore):
+    """The same on another set than the network was trained on; `images` are of that one."""
+
+    name = "transfer"
+    title = "transfer"
+    version = 1
+
+    @property
+    def curves(self) -> str:
+        return "transfer_training"
+
+    @property
+    def prefix(self) -> str:
+        return data_of(self.images).kind
+
+    def card(self, data: Card, pooling: dict[str, str]) -> Card:
+        return transfer_card(self.linear, self.seed, data, pooling)
+
+    @staticmethod
+    def obstacle(images: Artifact) -> str | None:
+        """Why these images cannot be scored so, known before anything is trained; None if they can."""
+        reason = label_obstacle(images, "train", "test")
+        return f"transfer is left out: {reason}" if reason else None
 
 
 def _keep(task: OnlineLinear, work: Workspace) -> None:

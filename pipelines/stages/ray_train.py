@@ -33,6 +33,10 @@ def on_workers(
     from ray.train.torch import TorchTrainer
 
     machine: Machine = work.machine
+    if machine.in_task:
+        if refusal := _in_task(loop, config, cpus, label, machine):
+            raise ValueError(refusal)
+        return
     resources: dict[str, float] = {"CPU": cpus} | ({"GPU": 1} if machine.gpu else {})
 
     def run(config: dict[str, Any]) -> Any:
@@ -53,6 +57,27 @@ def on_workers(
     )
     if refusal := _fit(trainer, machine.board, label).return_value:
         raise ValueError(refusal)
+
+
+def _in_task(
+    loop: Callable[[dict[str, Any]], str | None], config: dict[str, Any], cpus: float, label: str, machine: Machine
+) -> str | None:
+    """The one worker as a Ray task: Ray Train's local mode gives the loop its surroundings, and no process more."""
+    import ray
+
+    def run(config: dict[str, Any]) -> str | None:
+        from ray.train import ScalingConfig
+        from ray.train.torch import TorchTrainer
+
+        local = ScalingConfig(num_workers=0, use_gpu=machine.gpu)
+        trainer: Any = TorchTrainer(loop, train_loop_config=config, scaling_config=local)  # type: ignore[arg-type]
+        return trainer.fit().return_value
+
+    task = ray.remote(num_cpus=cpus, num_gpus=machine.gpus_per_worker if machine.gpu else 0, max_retries=MAX_FAILURES)
+    said: list[str | None] = []
+    life = time.monotonic if machine.board is None else partial(posted, machine.board)
+    run_watched(lambda: said.append(ray.get(task(run).remote(config))), life, label)
+    return said[0]
 
 
 def _fit(trainer: Any, board: Any, what: str) -> Any:

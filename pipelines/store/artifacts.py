@@ -204,14 +204,19 @@ def _commit() -> str | None:
         return None
 
 
+def cache_folder() -> Path:
+    """Where this machine keeps what can be fetched or drawn again: $BOWNET_CACHE, or a folder for temporary files."""
+    default = Path(tempfile.gettempdir()) / f"bownet-cache-{os.getuid()}"
+    return Path(os.path.abspath(os.environ.get("BOWNET_CACHE") or default))
+
+
 def _fetched(artifact: Artifact, name: str) -> Path:
     """A remote file on this machine, under its sha256, so that a rebuilt artifact is fetched anew."""
     files = artifact.manifest()["files"]
     if name not in files:
         raise StoreError(f"{artifact.ref}: no file {name!r}; it has {', '.join(files) or 'none'}")
     sha256 = files[name]["sha256"]
-    default = Path(tempfile.gettempdir()) / f"bownet-cache-{os.getuid()}"
-    cache = Folder(os.path.abspath(os.environ.get("BOWNET_CACHE") or default))
+    cache = Folder(str(cache_folder()))
     kept = f"{sha256}/{Path(name).name}"
 
     def download(path: Path) -> None:

@@ -47,6 +47,7 @@ def test_it_runs_and_writes_json(program: str, section: str, tmp_path: Path) -> 
         ("train.py", "bow"),
         ("evaluation.py", "svm"),
         ("evaluation.py", "voc_ap"),
+        ("sweep.py", "task"),
     ],
 )
 def test_it_runs_slowly(program: str, section: str, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from bownet.config import Experiment
 from pipelines.command_line import Options, parse
-from pipelines.presets import PRESETS
+from pipelines.presets import PRESETS, first_line
 
 
 def options(*arguments: str) -> Options:
@@ -14,6 +14,7 @@ def options(*arguments: str) -> Options:
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_builds_and_parses(name: str) -> None:
     preset = PRESETS[name]()
+    assert preset.name == name
     assert options(name).experiment == preset
     assert Experiment.model_validate_json(preset.model_dump_json()) == preset
     assert PRESETS[name].__doc__
@@ -37,19 +38,24 @@ MISTAKES = {
     "demo --vocabulary.sze 3": r"^--vocabulary.sze: unknown setting, did you mean --vocabulary.size\?$",
     "demo --sed=3": r"^--sed: unknown setting, did you mean --seed\?$",
     "demo --dry-rum": r"^--dry-rum: unknown setting, did you mean --dry-run\?$",
-    "dmo": r"^preset='dmo': unknown, did you mean demo\?; there are demo, smoke, paper$",
-    "": r"^no preset named: the first argument is one of demo, smoke, paper$",
+    "dmo": r"^preset='dmo': unknown, did you mean demo\?; --list shows them all$",
+    "cifar100/bonwet": r"^preset='cifar100/bonwet': unknown, did you mean cifar100/bownet\?; --list shows them all$",
+    "": r"^no preset named: it is the first argument, such as demo; --list shows them all$",
+    "cifar100/bownet --data.kind folder": r"^data.path=None: kind=folder is read from files",
+    "cifar10/small --scale full": r"^scale=full: cifar10/small is small by itself, use a preset of the paper$",
+    "cifar100/bownet --scale huge": r"^scale=huge: Input should be 'full', 'small' or 'tiny'$",
     "demo --vocabulary.size 70000": r"^vocabulary.size=70000: use 2\.\.65536 \(Number of visual words K\)$",
     "demo --vocabulary.size many": r"^vocabulary.size=many: use a whole number, 2\.\.65536",
     "demo --student.optimiser.lr -1": r"^student.optimiser.lr=-1: use more than 0.* and at most 100",
     "demo --rounds 17": r"^rounds=17: use 0\.\.16",
+    "demo --resources.trainer task --resources.workers 2": r"^resources.trainer=task: has one worker, not workers=2",
     "demo --resources.workers 0": r"^resources.workers=0: use 1\.\.4096",
     "demo --data.kind folder": r"^data.path=None: kind=folder is read from files, name their folder with --data.path$",
     "demo --data.path x": r"^data.path=x: .* drawn, not read",
     "demo --data.kind imagenette": r"^data.kind=imagenette: Input should be 'scenes', 'folder',",
     "demo --teacher.arch wrn-11-2": r"^teacher.arch=wrn-11-2: known are wrn-<6n\+4>-<width>",
     "demo --student.perturbation.crop-area 0.9 0.1": r"^student.perturbation.crop_area=\(0.9, 0.1\): needs 0 <",
-    "paper --student.optimiser.drops 9 5": r"^student.optimiser.drops=\(9, 5\): list epochs in rising order",
+    "cifar100/bownet-x3 --student.optimiser.drops 9 5": r"^student.optimiser.drops=\(9, 5\): list epochs",
     "demo --student.cutmix maybe": r"^student.cutmix=maybe: use True or False",
     "demo 256": r"^'256': expected a setting such as",
 }
@@ -67,10 +73,30 @@ def test_help_lists_presets_and_settings(capsys: pytest.CaptureFixture[str]) -> 
         options("--help")
     assert exit.value.code == 0
     text = capsys.readouterr().out
-    for make in PRESETS.values():
-        first = (make.__doc__ or "").splitlines()[0].split(";")[0][:40]
-        assert first in text
+    for name in PRESETS:
+        assert name in text
+        assert first_line(name)[:40] in text
     with pytest.raises(SystemExit) as exit:
         options("demo", "--vocabulary.size", "256", "--help")
     assert exit.value.code == 0
     assert "--student.perturbation.crop-area" in capsys.readouterr().out
+
+
+def test_the_list_has_every_preset_and_the_papers_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        options("--list")
+    assert exit.value.code == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in PRESETS)
+    assert all(figure in text for figure in ("69.76", "93.9", "46.45", "55.8", "62.1"))
+    assert "\x1b[" not in text
+
+
+def test_scale_and_kind_come_before_all_other_settings() -> None:
+    exp = options("cifar100/bownet", "--vocabulary.size", "64", "--scale=tiny", "--data.kind", "scenes").experiment
+    assert (exp.scale, exp.vocabulary.size, exp.data.kind, exp.data.path) == ("tiny", 64, "scenes", None)
+    assert exp.student.arch == "wrn-10-1"
+    other = options("imagenet/bownet-conv4", "--data.kind", "folder", "--data.path", "photos").experiment
+    assert (other.data.kind, other.data.path, other.data.image_size) == ("folder", "photos", 224)
+    rounds = options("miniimagenet/random-bownet", "--scale", "tiny", "--data.kind", "scenes").experiment
+    assert [one.pca for one in rounds.per_round] == [8, None, None, None]

@@ -184,6 +184,18 @@ def test_killed_driver_continues_to_the_same_digit(smoke: dict[str, Any], tmp_pa
     assert gap > 2  # it really stopped and went on from a checkpoint, rather than starting again
 
 
+def test_a_plain_task_trains_to_the_same_bits(smoke: dict[str, Any], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(smoke["store"], store, ignore=shutil.ignore_patterns("mlflow.db", "student"))
+    done = run_full("smoke", "--store", store, "--json", tmp_path / "r.json", "--resources.trainer", "task")
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert [stage["name"] for stage in report["stages"] if not stage["cached"]] == ["student"]
+    ref = report["rows"][-1]["artifacts"]["backbone"]
+    files = [where / "artifacts" / ref / "backbone.safetensors" for where in (store, smoke["store"])]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
 @pytest.mark.slow  # test_own_images.py trains with two workers, too
 def test_two_training_workers(smoke: dict[str, Any], tmp_path: Path) -> None:
     """Data parallel on two workers; the number of workers is no part of the key."""

@@ -11,15 +11,19 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from bownet.config import Finetune, Linear, Net, Optimiser
+from bownet.config import Data, Experiment, Finetune, Linear, Net, Optimiser, Transfer
 from bownet.images.augment import to_float
 from bownet.training import InMemory, Shard
 from evaluation.finetune import labelled_rows
 from evaluation.linear_online import OnlineLinear
+from evaluation.paper import report
+from pipelines.evaluators import EVALUATORS, Ground
 from pipelines.machine import Machine
+from pipelines.plan import Plan
 from pipelines.stages.finetune import FinetuneScore, FinetuneTraining, one_fraction_each
+from pipelines.stages.images import Images
 from pipelines.stages.inputs import Streamed, shared_cpus
-from pipelines.stages.linear_online import OnlineLinearScore
+from pipelines.stages.linear_online import OnlineLinearScore, TransferScore
 from pipelines.stages.pictures import labels_of, load_split
 from pipelines.stages.teacher import RandomNet
 from pipelines.stages.testing import class_numbers, classes_of
@@ -64,6 +68,43 @@ def test_heads_are_trained_and_tested_and_the_network_stays(raw: Artifact, net: 
     card = made.read_json("protocol.json")
     assert card["data"]["train"] == {"split": "train", "images": 100, "classes": 12}
     assert card["pooling"].keys() == {"block2", "pool"}
+
+
+def test_transfer_is_the_same_on_another_set_under_its_name(raw: Artifact, net: Artifact, store: Store) -> None:
+    other = Data(train=48, test=24, novel_per_class=1, image_size=16, shard_size=30, seed=1)
+    images = store.get(Images(other))
+    assert TransferScore.obstacle(images) is None
+    made = store.get(TransferScore(LINEAR, 0, images, net, model="random"))
+    metrics, card = made.read_json("metrics.json"), made.read_json("protocol.json")
+    assert metrics.keys() == {f"scenes/{tap}{top}" for tap in ("block2/", "pool/", "") for top in ("top1", "top5")}
+    assert (card["evaluator"], card["data"]["train"]["images"]) == ("transfer", 48)
+    said = report(card)
+    assert said is not None
+    assert said.startswith("transfer: 48 training images of scenes instead of Places205's 2,448,873; ")
+    same = store.plan(OnlineLinearScore(LINEAR, 0, images, net, model="random"))
+    assert same.key != made.key
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "settings", "said"),
+    [
+        ("transfer", {"data": Data(kind="places205", path="nowhere", image_size=224)}, "transfer.data.path=nowhere: "),
+        ("voc07_svm", {"path": "nowhere"}, "voc07_svm.path=nowhere: "),
+        ("detection", {"path": "nowhere"}, "detection.path=nowhere: "),
+    ],
+)
+def test_an_absent_set_is_named_by_the_setting_that_says_where(
+    evaluator: str, settings: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    exp = Experiment.model_validate({"evaluators": [evaluator], evaluator: settings})
+    ground = Ground(exp, exp.data, 0, Plan(Store(tmp_path)))
+    with pytest.raises(ValueError, match=f"^{said}"):
+        EVALUATORS[evaluator].obstacle(ground)
+
+
+def test_transfer_is_online() -> None:
+    with pytest.raises(ValueError, match="features=cached: on another set only online is there"):
+        Transfer(linear=Linear())
 
 
 def test_a_part_of_the_images_streams_as_it_lies_in_memory(raw: Artifact, machine: Machine) -> None:

@@ -1,0 +1,168 @@
+"""Records of runs go in; the paper's tables with ours beside them come out.
+
+A run belongs to a row if its settings are those of a preset that makes the row, at the run's scale and on its data.
+What it is called does not matter: a trial of a sweep counts, and a preset with another K on the command line does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bownet.config import Experiment
+from evaluation.interval import interval
+from evaluation.paper import report as difference_report
+from pipelines.evaluators import EVALUATORS
+from pipelines.paper.tables import Column, Row, Table, paper_tables
+from pipelines.presets import PRESETS
+from pipelines.records import Record
+from pipelines.reporting.cost import cost_of
+from pipelines.reporting.model import Cell, Line, Report, ReportTable, RowLines, RunLink
+from pipelines.scale import of_kind, reduced
+
+SCALES = ("full", "small", "tiny")
+UI = "http://127.0.0.1:5000"  # where `make mlflow` shows runs
+# Where images lie, how they are stored and what is judged change no number that is shown.
+_OF_NO_MATTER = ("name", "seed", "evaluators", "judged", "scale", "data.shard_size", "data.max_bad_fraction")
+_PATHS = ("data.path", "transfer.data.path", "transfer.data.shard_size", "voc07_svm.path", "detection.path")
+
+
+def paper_report(records: Sequence[Record], root: str, scale: str = "all") -> Report:
+    """All nine tables, with empty cells where nothing was run."""
+    shown = [record for record in records if scale in ("all", record.scale) and "teacher" in record.settings]
+    presets = {record.run: presets_of(record) for record in shown}
+    tables = tuple(_table(table, shown, presets, root) for table in paper_tables())
+    return Report("The paper's tables, and ours", tables, tuple(_left_out(shown, presets)))
+
+
+def presets_of(record: Record) -> tuple[str, ...]:
+    """The presets of the paper whose settings these are."""
+    return tuple(name for name in PRESETS if not unlike_preset(record, name))
+
+
+def unlike_preset(record: Record, preset: str) -> list[str]:
+    """Settings of the run that are not the preset's at this scale and on this data: `vocabulary.size 64 (2048)`."""
+    exp = _at(PRESETS[preset](), record.scale, record.settings["data"]["kind"])
+    mine, theirs = flat(record.settings), flat(exp.model_dump(mode="json"))
+    return [
+        f"{name} {mine[name]} ({theirs[name]})"
+        for name in mine
+        if name in theirs and _matters(name, exp) and mine[name] != theirs[name]
+    ]
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, value in settings.items():
+        made |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return made
+
+
+def _at(exp: Experiment, scale: str, kind: str) -> Experiment:
+    if exp.scale == "full" and scale in ("small", "tiny"):
+        exp = reduced(exp, "small" if scale == "small" else "tiny")
+    return of_kind(exp, kind)
+
+
+def _matters(name: str, exp: Experiment) -> bool:
+    """Also not: settings of evaluators that the preset does not have."""
+    first = name.partition(".")[0]
+    unused = first in EVALUATORS and first not in exp.evaluators
+    unused |= name == "data.novel_per_class" and "fewshot" not in exp.evaluators
+    return not (unused or name in _OF_NO_MATTER or name in _PATHS or first == "proxy")
+
+
+def _table(table: Table, records: Sequence[Record], presets: Mapping[str, tuple[str, ...]], root: str) -> ReportTable:
+    notes: dict[str, None] = {}
+    rows = []
+    for row in table.rows:
+        cells = tuple(Cell(row.figures[c.key]) if c.key in row.figures else None for c in table.columns)
+        lines = [Line("paper", cells)]
+        for (scale, data), found in _groups(row, records, presets).items():
+            lines.append(_ours(table.columns, found, scale, data, root))
+            notes |= dict.fromkeys(_differences(found, table.columns))
+        if len(lines) == 1 and not row.quoted:
+            lines.append(Line("ours", (None,) * len(table.columns)))
+        rows.append(RowLines(row.name, tuple(lines)))
+    return ReportTable(table.caption, table.columns, tuple(rows), tuple(notes))
+
+
+Found = dict[int, tuple[Record, str]]  # by seed: the run and its model
+
+
+def _groups(
+    row: Row, records: Sequence[Record], presets: Mapping[str, tuple[str, ...]]
+) -> dict[tuple[str, str], Found]:
+    """Runs of a row by scale and data; of two with the same seed the later one."""
+    groups: dict[tuple[str, str], Found] = {}
+    for record in records:
+        model = next((s.model for s in row.sources if s.preset in presets[record.run]), None)
+        if model is not None and record.metrics(model):
+            group = groups.setdefault((record.scale, record.settings["data"]["kind"]), {})
+            group[record.seed] = (record, model)
+    return dict(sorted(groups.items(), key=lambda item: (SCALES.index(item[0][0]), item[0][1])))
+
+
+def _ours(columns: Sequence[Column], found: Found, scale: str, data: str, root: str) -> Line:
+    costs = [cost_of(root, _row(record, model)["artifacts"]["backbone"]) for record, model in found.values()]
+    known = [cost for cost in costs if cost is not None]
+    return Line(
+        "ours",
+        tuple(_cell(column, found) for column in columns),
+        scale,
+        data,
+        " ".join(map(str, sorted(found))),
+        f"{sum(c.images for c in known) // len(known):,}" if known else "",
+        f"{sum(c.seconds for c in known) / len(known) / 3600:.2f}" if known else "",
+    )
+
+
+def _cell(column: Column, found: Found) -> Cell | None:
+    values, spreads, runs = [], [], []
+    for _, (record, model) in sorted(found.items()):
+        metric = column.metric.format(transfer=_transfer_kind(record))
+        metrics = record.metrics(model)
+        if metric in metrics:
+            values.append(metrics[metric])
+            spreads.append(metrics.get(f"{metric}_ci95", metrics.get(f"{metric}_std")))
+            runs.append(link(record))
+    if not values:
+        return None
+    over_seeds = interval(values)
+    return Cell(over_seeds.mean, spreads[0] if over_seeds.half is None else over_seeds.half, tuple(runs))
+
+
+def link(record: Record) -> RunLink:
+    experiment = record.mlflow.get("experiment_id")
+    return RunLink(record.run, f"{UI}/#/experiments/{experiment}/runs/{record.run}" if experiment else None)
+
+
+def _differences(found: Found, columns: Sequence[Column]) -> list[str]:
+    """How our protocols differ from the paper's, for the evaluators of these columns."""
+    wanted = {c.metric.partition("/")[0] for c in columns}
+    wanted = {"transfer" if name == "{transfer}" else name for name in wanted}
+    said = []
+    for record, model in found.values():
+        for name, card in _row(record, model)["protocol"].items():
+            line = difference_report(card) if name in wanted else None
+            said.append(f"{record.scale}, {record.settings['data']['kind']}: {line}" if line else "")
+    return [line for line in dict.fromkeys(said) if line]
+
+
+def _left_out(records: Sequence[Record], presets: Mapping[str, tuple[str, ...]]) -> list[str]:
+    said = []
+    for record in records:
+        name = str(record.settings["name"])
+        if not presets[record.run] and name in PRESETS:
+            unlike = unlike_preset(record, name)
+            few = "; ".join(unlike[:4]) + (f" and {len(unlike) - 4} more" if len(unlike) > 4 else "")
+            said.append(f"run {record.run} of {name} is in no row, since its settings are not the preset's: {few}")
+    return said
+
+
+def _row(record: Record, model: str) -> dict[str, Any]:
+    return next(row for row in record.rows if row["name"] == model)
+
+
+def _transfer_kind(record: Record) -> str:
+    return str(record.settings["transfer"]["data"]["kind"])

@@ -1,0 +1,180 @@
+"""Sweeps with Ray Tune: many experiments that differ in some settings, on one store, so that nothing is built twice.
+
+python pipelines/sweep.py vocabulary-size --preset cifar100/bownet --seeds 3
+python pipelines/sweep.py --preset demo --space vocabulary.size=64,128,256 student.cutmix=true,false
+python pipelines/sweep.py findings --preset cifar10/small --seeds 3
+
+Settings of the preset, --scale, --store, --dry-run and --json are those of full.py. The same command continues a sweep
+that was interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bownet.config import Experiment
+from pipelines.command_line import Options, nearest_name, parse, parse_known
+from pipelines.full import experiment
+from pipelines.machine import Resources, connect
+from pipelines.plan import Plan
+from pipelines.program import guarded, preflight
+from pipelines.records import Record, read_records
+from pipelines.store import Folder, Store
+from pipelines.sweeps.named import NAMED
+from pipelines.sweeps.options import SweepOptions
+from pipelines.sweeps.space import Axis, Point, changed, drawn, grid, parse_space
+from pipelines.sweeps.summary import Summary, draw, show, summaries
+from pipelines.sweeps.trial import Job
+from pipelines.sweeps.tuning import check_optuna, share, tune_trials
+
+
+def points_of(name: str | None, options: SweepOptions, exp: Experiment) -> tuple[list[Point], tuple[Axis, ...]]:
+    """The points that are known before the first trial, or the axes that a search algorithm draws from."""
+    axes = parse_space(options.space)
+    if (name is None) == (not axes):
+        raise ValueError(f"space: name a sweep ({', '.join(NAMED)}) or settings with --space, one of the two")
+    for axis in axes:
+        changed(exp, {axis.name: axis.low if axis.is_range else axis.values[0]})
+    if name is not None:
+        if options.search != "grid":
+            raise ValueError(f"search={options.search}: {name} has points of its own; use --space, or grid")
+        return NAMED[name](exp), ()
+    if options.search == "optuna":
+        check_optuna()
+        return [], axes
+    return (grid(axes) if options.search == "grid" else drawn(axes, options.samples, exp.seed)), ()
+
+
+def sweep(arguments: Sequence[str], console: Console) -> int:
+    name, options, full = parsed(arguments)
+    exp = full.experiment
+    if full.resources != Resources():
+        raise ValueError("resources: a trial has one worker; use --cpus-per-trial and --gpus-per-trial")
+    if options.scheduler == "asha" and not exp.proxy.every:
+        exp = changed(exp, {"proxy.every": 1})
+    points, axes = points_of(name, options, exp)
+    seeds = range(exp.seed, exp.seed + options.seeds)
+    store = Store(full.store)
+    tried = [(point, seed) for point in points for seed in seeds]  # all seeds of a point follow each other
+    plan = planned(exp, tried or [(Point("one", {}), exp.seed)], store)
+    if full.dry_run:
+        show_plan(plan, tried, console)
+        return 0
+    preflight(full, store, plan)
+    connect()
+
+    from pipelines.tracking import Tracking, tracking_uri, ui_command
+
+    title = name or " ".join(options.space)
+    uri = tracking_uri(store.root)
+    said = {"sweep": options.model_dump(mode="json") | {"name": title}, **exp.model_dump(mode="json")}
+    parent = Tracking(uri, exp.name, said, {}, f"sweep {title}", None, {"sweep": title})
+    run = parent.run_id or f"local-{time.time_ns()}"
+    cpus, gpus, most = share(options)
+    settings = exp.model_dump(mode="json")
+    job = Job(title, run, settings, store.root, uri, cpus, gpus, options.metric, options.scheduler == "asha")
+    count = len(tried) or options.samples
+    if not full.quiet:
+        console.print(f"{title}: {count} trials, {most} at a time, {cpus} CPU{'s' * (cpus > 1)} each", soft_wrap=True)
+    try:
+        failed, early = tune_trials(job, tried, axes, options, most, console if not full.quiet else None)
+        records = [record for record in read_records(store.root) if record.sweep.get("run") == run]
+        made = summaries(records, [point.label for point in points])
+        report(made, records, [*failed, *early], job, exp, full, console, parent)
+    except BaseException:
+        parent.fail()
+        raise
+    parent.finish([])
+    console.print(f"\nCompare trials in a browser, at http://127.0.0.1:5000, with:\n{ui_command(uri)}", soft_wrap=True)
+    return 1 if failed else 0
+
+
+def parsed(arguments: Sequence[str]) -> tuple[str | None, SweepOptions, Options]:
+    """Name of the sweep, its options, and the experiment's as full.py has them."""
+    name = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    if name is not None and name not in NAMED:
+        raise ValueError(f"sweep={name!r}: unknown{nearest_name(name, NAMED)}; there are {', '.join(NAMED)}")
+    options, rest = parse_known(SweepOptions, __doc__, arguments[1:] if name else arguments)
+    return name, options, parse(__doc__, [options.preset, *rest])
+
+
+def planned(exp: Experiment, tried: Sequence[tuple[Point, int]], store: Store) -> Plan:
+    """All trials' stages, each once; raises what would fail hours later."""
+    whole = Plan(store)
+    seen: set[str] = set()
+    for point, seed in tried:
+        plan = Plan(store)
+        experiment(changed(exp, {**point.settings, "seed": seed}), plan)
+        for step in plan.steps:
+            if step.artifact.key not in seen:
+                seen.add(step.artifact.key)
+                whole.steps.append(step)
+        for note in plan.notes:
+            whole.note(note)
+    return whole
+
+
+def show_plan(plan: Plan, tried: Sequence[tuple[Point, int]], console: Console) -> None:
+    table = Table(title=f"{len(tried)} trials", title_justify="left")
+    table.add_column("point")
+    table.add_column("seed", justify="right")
+    for point, seed in tried:
+        table.add_row(escape(point.label), str(seed))
+    console.print(table)
+    plan.show(console)
+    plan.check_room()
+
+
+def report(
+    made: Sequence[Summary],
+    records: Sequence[Record],
+    told: Sequence[str],
+    job: Job,
+    exp: Experiment,
+    full: Options,
+    console: Console,
+    parent: Any,
+) -> None:
+    """Table, figure and JSON."""
+    reduced = "" if exp.scale == "full" else f"Reduced scale ({exp.scale}). "
+    title = f"{reduced}{job.sweep} on {exp.name}: scores of the last network in percent, ± 95% over seeds"
+    if made:
+        show(made, records, title, console)
+    for line in told:
+        console.print(escape(line), soft_wrap=True)
+    if any(job.metric in point.scores for point in made):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "sweep.png"
+            draw(made, job.metric, f"{reduced}{job.sweep} on {exp.name}", path)
+            parent.log_file(path)
+            Folder(job.root).write_bytes(f"sweeps/{job.run}.png", path.read_bytes())
+        console.print(f"figure: {job.root}/sweeps/{job.run}.png", soft_wrap=True)
+    if full.json_file:
+        said = {
+            "sweep": job.sweep,
+            "run": job.run,
+            "scale": exp.scale,
+            "points": [asdict(point) for point in made],
+            "told": list(told),
+            "stages": [{"run": record.run, **stage} for record in records for stage in record.stages],
+        }
+        Path(full.json_file).write_text(json.dumps(said, indent=1) + "\n")
+
+
+def main() -> int:
+    return guarded(lambda console: sweep(sys.argv[1:], console))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Sweeps by name: the paper's ablation tables, and the findings study. An experiment goes in, its points come out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from bownet.config import Experiment
+from pipelines.sweeps.space import Point, label_of
+
+BASE = Point("base", {})
+
+
+def vocabulary_size(exp: Experiment) -> list[Point]:
+    """Impact of K: a quarter, a half, once and twice the experiment's, which is 512 to 4096 for cifar100/bownet."""
+    k = exp.vocabulary.size
+    return [_plain({"vocabulary.size": size}) for size in dict.fromkeys(max(2, k * n // 4) for n in (1, 2, 4, 8))]
+
+
+def ablations(exp: Experiment) -> list[Point]:
+    """Additional ablations: words of the perturbed image, a linear Ω, binary bags."""
+    return [
+        BASE,
+        Point("predict y(x~)", {"student.target": "perturbed"}),
+        Point("linear Omega", {"student.head": "linear"}),
+        Point("binary", {"student.bow": "binary"}),
+    ]
+
+
+def cutmix_and_pyramid(exp: Experiment) -> list[Point]:
+    """Without CutMix, and with a spatial pyramid."""
+    return [BASE, Point("no CutMix", {"student.cutmix": False}), Point("pyramid", {"student.pyramid": True})]
+
+
+def base_convnet(exp: Experiment) -> list[Point]:
+    """Impact of the base convnet: RotNet, relative location, or none with four rounds."""
+    return [Point("RotNet", {"teacher.kind": "rotation"}), _relative_location(exp), _random(exp)]
+
+
+def layer(exp: Experiment) -> list[Point]:
+    """Which layer's words: the last three of the network, whose maps have inner places."""
+    taps = ("conv3", "conv4", "conv5") if exp.teacher.arch.startswith("resnet") else ("block1", "block2", "block3")
+    return [_plain({"vocabulary.tap": tap}) for tap in taps]
+
+
+def findings(exp: Experiment) -> list[Point]:
+    """Everything that the twelve claims compare (pipelines/findings.py)."""
+    k = exp.vocabulary.size
+    constant = {**exp.student.optimiser.model_dump(), "schedule": "step", "drops": ()}
+    clustering = {
+        "rounds": 0,
+        "teacher.kind": "deeper_clustering",
+        "teacher.clusters": max(2, min(512, k // 4)),
+        "teacher.rotnet_first": exp.teacher.optimiser.model_dump(),
+        "teacher.optimiser": constant,
+    }
+    middle = "conv4" if exp.teacher.arch.startswith("resnet") else "block2"
+    return [
+        BASE,
+        Point("two rounds", {"rounds": 2}),
+        *cutmix_and_pyramid(exp)[1:],
+        Point("Deeper Clustering", clustering),
+        _relative_location(exp),
+        *ablations(exp)[1:],
+        Point("a quarter of the words", {"vocabulary.size": max(2, k // 4)}),
+        Point("twice the words", {"vocabulary.size": 2 * k}),
+        Point("words of a middle layer", {"vocabulary.tap": middle}),
+        _random(exp),
+    ]
+
+
+def _plain(settings: dict[str, object]) -> Point:
+    return Point(label_of(settings), settings)
+
+
+def _relative_location(exp: Experiment) -> Point:
+    """Trained as long as a student where RotNet, which sees every image four times, is trained for less."""
+    settings: dict[str, object] = {"teacher.kind": "relative_location"}
+    if exp.teacher.optimiser.epochs < exp.student.optimiser.epochs:
+        settings["teacher.optimiser"] = exp.student.optimiser.model_dump()
+    return Point("RelLoc", settings)
+
+
+def _random(exp: Experiment) -> Point:
+    """An untrained teacher and four rounds; PCA keeps half of the first block's channels."""
+    wide = re.fullmatch(r"wrn-\d+-(\d+)", exp.teacher.arch)
+    half = 8 * int(wide[1]) if wide else 32
+    taps = ("block1", "block2", "block3", "block3") if wide else ("conv2", "conv3", "conv4", "conv4")
+    rounds = [{"tap": tap, "pca": half if i == 0 else None} for i, tap in enumerate(taps)]
+    return Point("random, 4 rounds", {"teacher.kind": "random", "rounds": 4, "per_round": rounds})
+
+
+NAMED: dict[str, Callable[[Experiment], list[Point]]] = {
+    "vocabulary-size": vocabulary_size,
+    "ablations": ablations,
+    "cutmix-and-pyramid": cutmix_and_pyramid,
+    "base-convnet": base_convnet,
+    "layer": layer,
+    "findings": findings,
+}

@@ -1,0 +1,103 @@
+"""Trials with Ray Tune: points, or axes for a search algorithm, go in; what failed and what ended early come out."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from rich.console import Console
+
+from pipelines.program import root_cause
+from pipelines.sweeps.options import SweepOptions
+from pipelines.sweeps.space import Axis, Point
+from pipelines.sweeps.trial import Job, run_trial
+
+
+def share(options: SweepOptions) -> tuple[int, float, int]:
+    """CPUs and GPUs of a trial, and how many trials the cluster has room for."""
+    import ray
+
+    have = ray.cluster_resources()
+    cpus, gpus = int(have.get("CPU", 1)), have.get("GPU", 0.0)
+    wanted = options.gpus_per_trial if options.gpus_per_trial is not None else (1.0 if gpus else 0.0)
+    if options.cpus_per_trial > cpus:
+        raise ValueError(f"cpus_per_trial={options.cpus_per_trial}: the cluster has {cpus} CPUs, use 1..{cpus}")
+    if wanted and not gpus:
+        raise ValueError(f"gpus_per_trial={wanted:g}: the cluster has no GPU, use 0")
+    room = min(cpus // options.cpus_per_trial, int(gpus / wanted) if wanted else cpus)
+    return options.cpus_per_trial, wanted, options.max_concurrent or max(1, room)
+
+
+def tune_trials(
+    job: Job,
+    tried: Sequence[tuple[Point, int]],
+    axes: Sequence[Axis],
+    options: SweepOptions,
+    most: int,
+    console: Console | None,
+) -> tuple[list[str], list[str]]:
+    """Run them all; a line for each that failed and for each that was ended early. A failed one ends no other."""
+    quiet = {"TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1", "RAY_AIR_NEW_OUTPUT": "0", "TUNE_WARN_THRESHOLD_S": "60"}
+    for name, value in quiet.items():
+        os.environ.setdefault(name, value)
+    os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # the proxy comes before the score
+    os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Ctrl-C ends this program as it ends the others
+    from ray import tune
+
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # `telling` tells of errors, in a line each
+
+    from pipelines.sweeps.telling import Telling, name_of
+
+    if tried:
+        given = [{"label": p.label, "settings": dict(p.settings), "seed": seed} for p, seed in tried]
+        space: dict[str, Any] = {"point": tune.grid_search(given)}
+    else:
+        space = {a.name: tune.uniform(a.low, a.high) if a.is_range else tune.choice(list(a.values)) for a in axes}
+    config = tune.TuneConfig(
+        num_samples=1 if tried else options.samples,
+        max_concurrent_trials=most,
+        trial_dirname_creator=lambda trial: trial.trial_id,
+        search_alg=None if tried else optuna(job),
+        scheduler=asha(job) if options.scheduler == "asha" else None,
+    )
+    trainable = tune.with_resources(tune.with_parameters(run_trial, job=job), {"CPU": 0.01})
+    telling = Telling(console, len(tried) or options.samples)
+    where = tune.RunConfig(name=f"{job.run}", storage_path=f"{job.root}/tune", verbose=0, callbacks=[telling])
+    results = tune.Tuner(trainable, param_space=space, tune_config=config, run_config=where).fit()
+    ended = [results[i] for i in range(len(results))]
+    failed = [f"{name_of(one.config or {})}: failed: {_reason(one.error)}" for one in ended if one.error is not None]
+    return failed, telling.early
+
+
+def _reason(error: Exception) -> str:
+    lines = str(root_cause(error)).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
+
+
+def check_optuna() -> None:
+    if find_spec("optuna") is None:
+        raise ValueError("search=optuna: it is not installed; pip install optuna, or use random")
+
+
+def optuna(job: Job) -> Any:
+    from ray.tune.search.optuna import OptunaSearch
+
+    return OptunaSearch(metric="score", mode="max", seed=int(job.settings["seed"]))
+
+
+def asha(job: Job) -> Any:
+    """Its last rung lies behind the last epoch, so that no trial ends before its score."""
+    from ray.tune.schedulers import ASHAScheduler
+
+    epochs = int(job.settings["student"]["optimiser"]["epochs"])
+    return ASHAScheduler(
+        time_attr="epoch",
+        metric="proxy",
+        mode="max",
+        max_t=epochs + 1,
+        grace_period=max(1, epochs // 9),
+        reduction_factor=3,
+    )

@@ -1,0 +1,107 @@
+"""The twelve claims: verdicts by hand, and findings from records that are written by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from evaluation.interval import Interval
+from pipelines.findings import CLAIMS, Comparison, findings_of
+from pipelines.presets import PRESETS
+from pipelines.records import Record, write_record
+from pipelines.report import report
+from pipelines.reporting.claims import findings_markdown
+from pipelines.sweeps.named import NAMED
+from pipelines.sweeps.trial import Job, base_of
+
+A, B = ("base", "BoWNet"), ("base", "RotNet")
+
+
+@pytest.mark.parametrize(
+    ("test", "margin", "mean", "half", "expected"),
+    [
+        ("above", 0.0, 2.0, 1.0, "reproduced"),
+        ("above", 0.0, 0.5, 1.0, "undecided"),
+        ("above", 0.0, -2.0, 1.0, "not reproduced"),
+        ("above", 3.0, 2.0, 0.5, "not reproduced"),  # better, but not far better
+        ("above", -1.0, 0.0, 0.5, "reproduced"),  # as well or better
+        ("below", 1.0, 0.0, 0.5, "reproduced"),
+        ("below", 1.0, 3.0, 0.5, "not reproduced"),
+        ("alike", 1.0, 0.2, 0.5, "reproduced"),
+        ("alike", 1.0, 0.8, 0.5, "undecided"),
+        ("alike", 1.0, -2.0, 0.5, "not reproduced"),
+        ("above", 0.0, 9.0, None, "undecided"),  # one seed decides nothing
+    ],
+)
+def test_verdicts_by_hand(test: Any, margin: float, mean: float, half: float | None, expected: str) -> None:
+    assert Comparison(A, B, test, margin).verdict(Interval(mean, half, 3 if half else 1)) == expected
+
+
+def test_there_are_twelve_claims_on_points_of_the_sweep() -> None:
+    assert [claim.number for claim in CLAIMS] == list(range(1, 13))
+    points = {point.label for point in NAMED["findings"](PRESETS["cifar10/small"]())}
+    used = {side[0] for claim in CLAIMS for c in claim.comparisons for side in (c.first, c.second)}
+    assert used == points
+
+
+def record(point: str, seed: int, **scores: float) -> Record:
+    rows = [{"name": name.replace("_", " "), "metrics": {"linear/top1": value}} for name, value in scores.items()]
+    settings = PRESETS["cifar10/small"]().model_dump(mode="json") | {"seed": seed}
+    return Record(f"{point}-{seed}".replace(" ", "_"), settings, rows, 1.0, sweep={"name": "findings", "label": point})
+
+
+def test_differences_are_paired_by_seed() -> None:
+    records = [record("base", seed, RotNet=50.0 + 9 * seed, BoWNet=56.0 + 9 * seed + 0.1 * seed) for seed in range(3)]
+    records += [record("no CutMix", seed, RotNet=1, BoWNet=55.5 + 9 * seed) for seed in range(2)]
+    found = findings_of(records)
+    (first,) = found[0].differences
+    assert first is not None
+    assert (first.mean, first.count) == (pytest.approx(6.1), 3)
+    assert first.half == pytest.approx(4.302653 * 0.1 / 3**0.5, rel=1e-5)  # the seeds' own 9 points cancel out
+    assert found[0].verdict == "reproduced"
+    (third,) = found[2].differences
+    assert third is not None
+    assert (third.mean, third.count) == (pytest.approx(0.55), 2)
+    assert found[2].runs == ("base-0", "no_CutMix-0", "base-1", "no_CutMix-1")
+    assert found[1].verdict == "not run"
+    text = findings_markdown(found, records)
+    assert "| 1 | BoWNet is far better than its RotNet teacher | BoWNet - RotNet \\> 3 | +6.10 ± 0.25 | 3 |" in text
+    assert "`no_CutMix-1`" in text
+
+
+def test_a_claim_of_two_comparisons_needs_both() -> None:
+    records = [record("base", s, BoWNet=58.0) for s in range(3)]
+    records += [record("a quarter of the words", s, BoWNet=55.0 + 0.1 * s) for s in range(3)]
+    assert findings_of(records)[7].verdict == "not run"
+    same = [record("twice the words", s, BoWNet=58.2 + 0.1 * s) for s in range(3)]
+    assert findings_of([*records, *same])[7].verdict == "reproduced"
+    worse = [record("twice the words", s, BoWNet=50.0 + 0.1 * s) for s in range(3)]
+    assert findings_of([*records, *worse])[7].verdict == "not reproduced"
+
+
+def test_studies_of_two_experiments_are_not_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last one is reported; a sweep with more seeds of the same experiment adds to it."""
+    for base, seed, score, day in (("old", 0, 10.0, 1), ("new", 1, 56.0, 2), ("new", 2, 58.0, 3)):
+        made = record("base", seed, RotNet=50.0, BoWNet=score)
+        made = replace(made, run=f"{base}-{seed}", sweep={**made.sweep, "base": base}, finished=f"2020-01-0{day}")
+        write_record(str(tmp_path), made)
+    report(["findings", "--store", str(tmp_path), "--output", str(tmp_path / "out")], Console())
+    written = (tmp_path / "out" / "findings.md").read_text()
+    assert "| +7.00 ± 12.71 | 2 |" in written  # 6 and 8: t(1) = 12.706, s = sqrt(2)
+    assert "`new-1`, `new-2`" in written
+    assert "old-0" not in written
+    assert "+7.00 ± 12.71" in capsys.readouterr().out
+
+
+def test_the_base_of_a_sweep_is_its_experiment() -> None:
+    exp = PRESETS["cifar10/small"]()
+
+    def base(**changes: Any) -> str:
+        settings = exp.model_copy(update=changes).model_dump(mode="json")
+        return base_of(Job("findings", "r", settings, "", "", 1, 0.0, "linear/top1"))
+
+    moved = exp.data.model_copy(update={"path": "/elsewhere"})
+    assert base() == base(seed=4, name="another", data=moved)
+    assert base() != base(rounds=2)

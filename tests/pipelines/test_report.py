@@ -1,0 +1,161 @@
+"""Reports: runs that are written by hand go in, cells, costs and files come out; and report.py as people run it."""
+
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, environment
+
+from pipelines.command_line import parse
+from pipelines.paper.tables import paper_tables
+from pipelines.records import Record, read_records, write_record
+from pipelines.reporting.collect import paper_report, presets_of
+from pipelines.reporting.cost import Cost, cost_of
+from pipelines.reporting.html import as_html
+from pipelines.reporting.latex import as_latex
+from pipelines.reporting.latex import plain as latex_plain
+from pipelines.reporting.markdown import as_markdown
+from pipelines.reporting.model import Line, Report
+from pipelines.store import StoreError
+
+PROGRAM = [sys.executable, str(ROOT / "pipelines" / "report.py")]
+TINY = ["--scale", "tiny", "--data.kind", "scenes"]
+
+
+def run(name: str, preset: str, scores: dict[str, float], *settings: str, seed: int = 0) -> Record:
+    """As a run of the preset leaves it, with these linear scores by model."""
+    exp = parse(None, [preset, *settings, "--seed", str(seed)]).experiment
+    rows: list[dict[str, Any]] = [
+        {
+            "name": model,
+            "metrics": {"linear/top1": score, "fewshot/1shot": score / 2, "fewshot/1shot_ci95": 0.4},
+            "protocol": {},
+            "artifacts": {"backbone": "student/none"},
+            "scale": exp.scale,
+        }
+        for model, score in scores.items()
+    ]
+    return Record(name, exp.model_dump(mode="json"), rows, 1.0, {"experiment_id": "7"}, finished=f"2020-01-0{seed + 1}")
+
+
+def ours(report: Report, table: str, row: str) -> list[Line]:
+    number = [t.key for t in paper_tables()].index(table)
+    found = next(r for r in report.tables[number].rows if r.name == row)
+    return [line for line in found.lines if line.who == "ours"]
+
+
+def test_a_cell_is_the_mean_over_seeds_and_names_its_runs(tmp_path: Path) -> None:
+    records = [
+        run("a", "cifar100/bownet-x3", {"RotNet": 40, "BoWNet": 50, "BoWNet x2": 51, "BoWNet x3": 52}, *TINY),
+        run("b", "cifar100/bownet-x3", {"RotNet": 42, "BoWNet": 54}, *TINY, seed=1),
+    ]
+    report = paper_report(records, str(tmp_path))
+    (line,) = ours(report, "cifar100", "BoWNet")
+    assert (line.scale, line.data, line.seeds) == ("tiny", "scenes", "0 1")
+    linear = line.cells[-1]
+    assert linear is not None
+    assert linear.value == 52
+    assert linear.spread == pytest.approx(12.706 * 2 * 2**0.5 / 2**0.5, rel=1e-3)  # t(1) s / sqrt(2), s = 2 sqrt(2)
+    assert [one.run for one in linear.runs] == ["a", "b"]
+    (third,) = ours(report, "cifar100", "BoWNet x3")
+    assert third.cells[0] is not None
+    assert (third.cells[0].value, third.cells[0].spread) == (26, 0.4)  # one seed: the interval over episodes
+    assert third.cells[1] is None
+    (empty,) = ours(report, "cifar100", "Sp-BoWNet")
+    assert empty.cells == (None,) * 5
+    assert ours(report, "cifar100", "AMDIM") == []
+    assert ours(report, "cifar100_ablations", "RotNet")[0].seeds == "0 1"
+
+
+def test_settings_and_not_names_decide_to_which_row_a_run_belongs(tmp_path: Path) -> None:
+    other = run("a", "cifar100/bownet", {"BoWNet": 1}, *TINY, "--vocabulary.size", "2")
+    assert presets_of(other) == ("cifar100/vocabulary-512",)  # 512 / 256
+    unknown = run("b", "cifar100/bownet", {"BoWNet": 1}, *TINY, "--student.optimiser.lr", "0.2")
+    assert presets_of(unknown) == ()
+    moved = run("c", "cifar100/bownet", {"BoWNet": 1}, "--data.path", "/elsewhere", "--name", "mine")
+    assert set(presets_of(moved)) == {"cifar100/bownet", "cifar100/vocabulary-2048"}
+    report = paper_report([other, unknown, moved], str(tmp_path))
+    said = "run b of cifar100/bownet is in no row, since its settings are not the preset's: "
+    assert report.notes == (said + "student.optimiser.lr 0.2 (0.1)",)
+    assert [line.scale for line in ours(report, "cifar100_vocabulary_size", "K=512")] == ["tiny"]
+    assert [line.scale for line in ours(report, "cifar100", "BoWNet")] == ["full"]
+    assert ours(paper_report([moved], str(tmp_path), "tiny"), "cifar100", "BoWNet")[0].cells[-1] is None
+
+
+def test_the_later_of_two_runs_with_one_seed_counts(tmp_path: Path) -> None:
+    first = run("a", "cifar100/bownet", {"BoWNet": 1}, *TINY)
+    second = replace(run("b", "cifar100/bownet", {"BoWNet": 3}, *TINY), finished="2020-01-09")
+    for record in (second, first):
+        write_record(str(tmp_path), record)
+    records = read_records(str(tmp_path))
+    assert [record.run for record in records] == ["a", "b"]
+    cell = ours(paper_report(records, str(tmp_path)), "cifar100", "BoWNet")[0].cells[-1]
+    assert cell is not None
+    assert (cell.value, [one.run for one in cell.runs]) == (3, ["b"])
+
+
+def test_every_format_names_runs_and_escapes_what_it_is_given(tmp_path: Path) -> None:
+    nasty = run("<b>&_1", "cifar100/bownet", {"BoWNet": 50}, *TINY)
+    report = paper_report([nasty], str(tmp_path))
+    page = as_html(report)
+    assert "<b>&_1" not in page
+    assert "&lt;b&gt;&amp;_1" in page
+    assert 'href="http://127.0.0.1:5000/#/experiments/7/runs/&lt;b&gt;&amp;_1"' in page
+    assert page.count("<tr") == page.count("</tr>")
+    words = as_markdown(report)
+    assert "| BoWNet | paper | 69.1 | 86.3 | 89.2 | 92.4 | 71.5 |" in words
+    assert "25.0 ± 0.4 [1]" in words
+    width = {line.count("|") for line in words.split("## ")[1].splitlines() if line.startswith("|")}
+    assert len(width) == 1
+    source = as_latex(report)
+    assert latex_plain("<b>&_1") in source
+    assert "69.1" in source
+    assert "\\toprule" in source
+    assert not re.search(r"(?<!\\)[&%#]_", source)
+    assert source.count("\\begin{") == source.count("\\end{")
+
+
+def test_a_record_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "x.json").write_text('{"run": "x"}')
+    with pytest.raises(StoreError, match=r"x\.json: is no record of a run"):
+        read_records(str(tmp_path))
+
+
+def test_cost_comes_from_the_manifests(smoke: dict[str, Any]) -> None:
+    root = str(smoke["store"])
+    rows = {row["name"]: row["artifacts"]["backbone"] for row in smoke["report"]["rows"]}
+    teacher, student = cost_of(root, rows["RotNet"]), cost_of(root, rows["BoWNet"])
+    assert isinstance(teacher, Cost)
+    assert isinstance(student, Cost)
+    assert (teacher.images, student.images) == (240, 240 + 2 * 240)  # one epoch, and two more
+    assert 0 < teacher.seconds < student.seconds
+    assert cost_of(root, "student/nothing") is None
+
+
+def run_report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [*PROGRAM, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
+
+
+def test_report_as_people_run_it(smoke: dict[str, Any], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(smoke["store"] / "results", store / "results")
+    (record,) = read_records(str(store))
+    assert record.run == smoke["report"]["mlflow"]["run_id"]
+    assert record.rows == smoke["report"]["rows"]
+    write_record(str(store), run("cafe", "cifar100/bownet", {"BoWNet": 50}, *TINY))
+    done = run_report("--store", store, "--output", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "2 finished runs" in done.stdout
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"paper.md", "paper.html", "paper.tex"}
+    assert all("cafe" in path.read_text() for path in (tmp_path / "out").iterdir())
+    (tmp_path / "file").write_text("")
+    refused = run_report("--store", store, "--output", tmp_path / "file")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "is a file, name a folder" in refused.stderr

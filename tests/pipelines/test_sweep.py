@@ -1,0 +1,204 @@
+"""Sweeps: spaces and points by hand; a real sweep on a real Ray, killed and continued, and a trial that fails."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from conftest import ROOT, environment
+from rich.console import Console
+
+from pipelines.presets import PRESETS
+from pipelines.records import read_records
+from pipelines.sweep import sweep
+from pipelines.sweeps.named import NAMED
+from pipelines.sweeps.space import Axis, changed, drawn, grid, parse_space
+
+PROGRAM = [sys.executable, str(ROOT / "pipelines" / "sweep.py")]
+DEMO = PRESETS["demo"]()
+
+
+def run_sweep(*arguments: str | Path, timeout: float = 400) -> subprocess.CompletedProcess[str]:
+    command = [*PROGRAM, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment())
+
+
+def test_a_space_is_read_from_the_command_line() -> None:
+    texts = ["vocabulary.size=512,1024", "student.cutmix=True,False", "data.image-size=16", "student.bow=binary,count"]
+    axes = parse_space([*texts, "student.perturbation.crop_area=[0.2,1],[0.5,1]", "student.optimiser.lr=0.01..0.3"])
+    assert axes[0] == Axis("vocabulary.size", (512, 1024))
+    assert axes[1].values == (True, False)
+    assert axes[2] == Axis("data.image_size", (16,))
+    assert axes[3].values == ("binary", "count")
+    assert axes[4].values == ([0.2, 1], [0.5, 1])
+    assert (axes[5].low, axes[5].high, axes[5].is_range) == (0.01, 0.3, True)
+    points = grid(axes[:2])
+    assert [point.label for point in points][:2] == [
+        "vocabulary.size=512 student.cutmix=true",
+        "vocabulary.size=512 student.cutmix=false",
+    ]
+    assert len(points) == 4
+
+
+def test_random_points_come_from_the_seed_and_differ() -> None:
+    axes = parse_space(["vocabulary.size=2,4,8", "student.optimiser.lr=0.01..0.3"])
+    assert drawn(axes, 5, 0) == drawn(axes, 5, 0) != drawn(axes, 5, 1)
+    assert len(drawn(parse_space(["vocabulary.size=2,4,8"]), 10, 0)) == 3
+
+
+def test_points_change_an_experiment_and_are_checked() -> None:
+    assert changed(DEMO, {"vocabulary.size": 64, "student.optimiser.lr": 0.2}).student.optimiser.lr == 0.2
+    with pytest.raises(ValueError, match=r"^space=vocabulary.sze: unknown setting, did you mean vocabulary.size\?$"):
+        changed(DEMO, {"vocabulary.sze": 64})
+    with pytest.raises(ValueError, match=r"^vocabulary.size=70000: use 2\.\.65536"):
+        changed(DEMO, {"vocabulary.size": 70000})
+
+
+@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("preset", ["cifar100/bownet", "cifar10/small", "miniimagenet/bownet"])
+def test_named_sweeps_fit_any_preset_of_one_round(name: str, preset: str) -> None:
+    exp = PRESETS[preset]()
+    points = NAMED[name](exp)
+    made = [changed(exp, point.settings) for point in points]
+    assert len({one.model_dump_json() for one in made}) == len(points) >= 3
+    assert len({point.label for point in points}) == len(points)
+
+
+def test_the_papers_vocabulary_sizes() -> None:
+    points = NAMED["vocabulary-size"](PRESETS["cifar100/bownet"]())
+    assert [point.settings["vocabulary.size"] for point in points] == [512, 1024, 2048, 4096]
+
+
+MISTAKES = {
+    "vocabulary-sise --preset demo": "unknown, did you mean vocabulary-size?",
+    "--preset demo": "name a sweep (vocabulary-size, ",
+    "layer --preset demo --space seed=1,2": "one of the two",
+    "--preset dmo --space seed=1,2": "did you mean demo?",
+    "--preset demo --space seed": "write name=v1,v2",
+    "--preset demo --space rounds=3..1": "the range is empty",
+    "--preset demo --space student.optimiser.lr=0.1..0.2": "a grid needs values",
+    "--preset demo --space vocabulary.size=4,70000 --dry-run": "vocabulary.size=70000: use 2..65536",
+    "layer --preset demo --resources.workers 2": "a trial has one worker; use --cpus-per-trial",
+    "layer --preset demo --search random": "layer has points of its own",
+    "--preset demo --space vocabulary.size=4,8 vocabulary.size=2": "is there twice",
+    "--preset demo --space vocabulary.size=4,8 --search optuna --seeds 2": "optuna judges each point by one trial",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_one_line(line: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(MISTAKES[line])) as caught:
+        sweep(line.split(), Console())
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mistake_ends_the_program_with_code_2() -> None:
+    done = run_sweep("layer", "--preset", "dmo")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: preset='dmo': unknown, did you mean demo?; --list shows them all\n"
+
+
+def test_a_dry_run_lists_trials_and_shared_stages_once(tmp_path: Path) -> None:
+    done = run_sweep("vocabulary-size", "--preset", "smoke", "--seeds", "2", "--dry-run", "--store", tmp_path / "none")
+    assert done.returncode == 0, done.stderr
+    assert "8 trials" in done.stdout
+    assert done.stdout.count("RotNet: training") == 2  # one for each seed
+    assert done.stdout.count("BoWNet: training") == 8
+    assert not (tmp_path / "none").exists()
+
+
+TINY = ["--preset", "cifar100/bownet", "--scale", "tiny", "--data.kind", "scenes"]
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Two sizes. Two words are fewer than are asked for, which that trial finds out when it has made them."""
+    folder = tmp_path_factory.mktemp("sweep")
+    space = ["--space", "vocabulary.size=2,16", "vocabulary.min_perplexity=2.5"]
+    done = run_sweep(*TINY, *space, "--store", folder / "store", "--json", folder / "report.json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    report = json.loads((folder / "report.json").read_text())
+    return {"store": folder / "store", "report": report, "printed": done.stdout, "errors": done.stderr}
+
+
+def test_a_failed_trial_is_told_in_a_line_and_ends_no_other(swept: dict[str, Any]) -> None:
+    assert swept["errors"] == ""
+    for told in (swept["printed"], swept["report"]["told"][0]):
+        assert (
+            "vocabulary.size=2 vocabulary.min_perplexity=2.5, seed 0: failed: vocabulary.min_perplexity=2.5: " in told
+        )
+    (point,) = swept["report"]["points"]
+    assert point["settings"] == {"vocabulary.size": 16, "vocabulary.min_perplexity": 2.5}
+    assert "linear/top1" in point["scores"]
+
+
+def test_trials_share_what_they_can(swept: dict[str, Any]) -> None:
+    made = Counter(path.parent.name for path in swept["store"].glob("artifacts/*/*"))
+    assert (made["images"], made["teacher"], made["vocabulary"], made["words"]) == (1, 1, 2, 2)
+    assert made["student"] == 1
+
+
+def test_a_sweep_ends_with_a_table_a_figure_and_runs(swept: dict[str, Any]) -> None:
+    report, store = swept["report"], swept["store"]
+    assert report["scale"] == "tiny"
+    assert "Reduced scale (tiny)" in swept["printed"]
+    assert (store / "sweeps" / f"{report['run']}.png").read_bytes().startswith(b"\x89PNG")
+    (record,) = read_records(str(store))
+    assert (record.sweep["run"], record.seed, record.scale) == (report["run"], 0, "tiny")
+    client = mlflow.MlflowClient(f"sqlite:///{store / 'mlflow.db'}")
+    parent = client.get_run(report["run"])
+    assert parent.info.status == "FINISHED"
+    assert "vocabulary.size=2,16" in parent.data.params["sweep.space"]
+    children = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{report['run']}'")
+    states = {run.data.params["vocabulary.size"]: run.info.status for run in children}
+    assert states == {"2": "FAILED", "16": "FINISHED"}
+    (done,) = [run for run in children if run.info.run_id == record.run]
+    assert done.data.metrics["linear/top1"] == record.rows[-1]["metrics"]["linear/top1"]
+    assert done.data.tags["scale"] == "tiny"
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_does_only_what_is_missing(tmp_path: Path) -> None:
+    """`kill -9` of the driver when the first student is done; the same command ends with one teacher for all."""
+    store = tmp_path / "store"
+    command = [*PROGRAM, "vocabulary-size", *TINY, "--store", str(store)]
+    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 200
+    while not list(store.glob("artifacts/student/*/manifest.json")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = {path.parent.name: path.stat().st_mtime_ns for path in store.glob("artifacts/*/*/manifest.json")}
+    done = run_sweep("vocabulary-size", *TINY, "--store", store, "--json", tmp_path / "report.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [point["settings"] for point in report["points"]] == [{"vocabulary.size": k} for k in (2, 4, 8, 16)]
+    assert before.keys() & {stage["key"] for stage in report["stages"] if not stage["cached"]} == set()
+    for key, at in before.items():
+        (manifest,) = store.glob(f"artifacts/*/{key}/manifest.json")
+        assert manifest.stat().st_mtime_ns == at
+    made = Counter(path.parent.name for path in store.glob("artifacts/*/*"))
+    assert (made["images"], made["teacher"], made["vocabulary"], made["student"]) == (1, 1, 4, 4)
+
+
+@pytest.mark.slow
+def test_trials_that_fall_behind_are_ended_early(tmp_path: Path) -> None:
+    """ASHA on the proxy of the student; the trials that are left have their scores."""
+    space = ["--space", "student.optimiser.lr=0.0001,0.05,0.1,0.2", "--student.optimiser.epochs", "9"]
+    where = ["--store", tmp_path / "store", "--json", tmp_path / "r.json"]
+    done = run_sweep(*TINY, *space, "--scheduler", "asha", "--proxy.images", "60", *where)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["points"]
+    assert len(report["points"]) + len(report["told"]) == 4
+    assert all("ended early, at epoch" in line for line in report["told"])
