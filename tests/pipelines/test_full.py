@@ -184,6 +184,7 @@ def test_killed_driver_continues_to_the_same_digit(smoke: dict[str, Any], tmp_pa
     assert gap > 2  # it really stopped and went on from a checkpoint, rather than starting again
 
 
+@pytest.mark.slow
 def test_a_plain_task_trains_to_the_same_bits(smoke: dict[str, Any], tmp_path: Path) -> None:
     store = tmp_path / "store"
     shutil.copytree(smoke["store"], store, ignore=shutil.ignore_patterns("mlflow.db", "student"))

@@ -155,7 +155,7 @@ REFUSED = {
         {"fewshot": {"shots": (1, 50)}},
         "^evaluators=fewshot: fewshot.shots=.*50 shots and 15 queries need 65 images of each class, the smallest",
     ),
-    "no evaluators": ({"evaluators": ()}, r"^evaluators=\(\): name one or more of linear, fewshot"),
+    "no evaluators": ({"evaluators": ()}, r"^evaluators=\(\): name one or more of linear, transfer, fewshot"),
 }
 
 
