@@ -275,6 +275,7 @@ def test_words_come_with_their_health(smoke: dict[str, Any]) -> None:
     assert logged[-1] == pytest.approx(health["perplexity"])
 
 
+@pytest.mark.slow
 def test_words_that_are_too_poor_stop_the_run_before_training(smoke: dict[str, Any]) -> None:
     new_student = ["--student.optimiser.epochs", "3", "--vocabulary.min-perplexity", "15.99"]
     done = run_full("smoke", "--store", smoke["store"], *new_student)

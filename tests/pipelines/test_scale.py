@@ -15,7 +15,7 @@ from pipelines.scale import of_kind, reduced
 STRUCTURE = ("rounds", "judged", "evaluators", "seed", "name")
 TINY = ("--scale", "tiny", "--data.kind", "scenes")
 # Families of tasks that no other test runs from end to end; the other presets run in the slow test.
-FAMILIES = ("cifar100/deeper-clustering", "miniimagenet/random-bownet")
+FAMILIES = ("cifar100/deeper-clustering",)
 
 
 @pytest.mark.parametrize("scale", ["small", "tiny"])

@@ -129,6 +129,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"store": folder / "store", "report": report, "printed": done.stdout, "errors": done.stderr}
 
 
+@pytest.mark.slow
 def test_a_failed_trial_is_told_in_a_line_and_ends_no_other(swept: dict[str, Any]) -> None:
     assert swept["errors"] == ""
     for told in (swept["printed"], swept["report"]["told"][0]):
@@ -140,12 +141,14 @@ def test_a_failed_trial_is_told_in_a_line_and_ends_no_other(swept: dict[str, Any
     assert "linear/top1" in point["scores"]
 
 
+@pytest.mark.slow
 def test_trials_share_what_they_can(swept: dict[str, Any]) -> None:
     made = Counter(path.parent.name for path in swept["store"].glob("artifacts/*/*"))
     assert (made["images"], made["teacher"], made["vocabulary"], made["words"]) == (1, 1, 2, 2)
     assert made["student"] == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_ends_with_a_table_a_figure_and_runs(swept: dict[str, Any]) -> None:
     report, store = swept["report"], swept["store"]
     assert report["scale"] == "tiny"
