@@ -70,6 +70,7 @@ def test_heads_are_trained_and_tested_and_the_network_stays(raw: Artifact, net: 
     assert card["pooling"].keys() == {"block2", "pool"}
 
 
+@pytest.mark.slow
 def test_transfer_is_the_same_on_another_set_under_its_name(raw: Artifact, net: Artifact, store: Store) -> None:
     other = Data(train=48, test=24, novel_per_class=1, image_size=16, shard_size=30, seed=1)
     images = store.get(Images(other))

@@ -14,8 +14,6 @@ from pipelines.scale import of_kind, reduced
 
 STRUCTURE = ("rounds", "judged", "evaluators", "seed", "name")
 TINY = ("--scale", "tiny", "--data.kind", "scenes")
-# Families of tasks that no other test runs from end to end; the other presets run in the slow test.
-FAMILIES = ("cifar100/deeper-clustering",)
 
 
 @pytest.mark.parametrize("scale", ["small", "tiny"])
@@ -80,13 +78,8 @@ def run_tiny(name: str, folder: Path) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_one_of_each_family_runs_end_to_end(name: str, tmp_path: Path) -> None:
-    run_tiny(name, tmp_path)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", sorted(PRESETS.keys() - {"demo", "smoke", "cifar10/small", *FAMILIES}))
+@pytest.mark.parametrize("name", sorted(PRESETS.keys() - {"demo", "smoke", "cifar10/small"}))
 def test_every_preset_runs_end_to_end(name: str, tmp_path: Path) -> None:
     run_tiny(name, tmp_path)
