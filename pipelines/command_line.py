@@ -12,19 +12,17 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar
 
 import tyro
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
-from bownet.config import Data, Evaluation, Experiment, Settings
+from bownet.config import KINDS, Evaluation, Experiment, Settings
 from pipelines.machine import Resources
 from pipelines.paper.listing import show_list, show_overview
 from pipelines.presets import PRESETS
 from pipelines.scale import of_kind, reduced
-
-KINDS = get_args(Data.model_fields["kind"].annotation)
 
 
 class Running(Settings):

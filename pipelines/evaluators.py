@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
-from bownet.config import Data, Net, Protocols
+from bownet.config import KINDS, Data, Net, Protocols
 from pipelines.stages.detection import DetectionScore, detection_data
 from pipelines.stages.features import Features, check_taps
 from pipelines.stages.fewshot import FewshotScore
@@ -22,8 +22,6 @@ from pipelines.stages.linear_online import OnlineLinearScore, TransferScore
 from pipelines.stages.retrieval import RetrievalScore
 from pipelines.stages.voc07_svm import Voc07SvmScore, voc_data
 from pipelines.store import Artifact, Stage
-
-KINDS: tuple[str, ...] = get_args(Data.model_fields["kind"].annotation)  # of data
 
 
 class Getter(Protocol):

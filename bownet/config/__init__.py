@@ -5,7 +5,7 @@ Defaults are the paper's for CIFAR-100 where it states them; `pipelines/presets/
 """
 
 from bownet.config.base import Fraction, PositiveInt, Settings
-from bownet.config.data import Data
+from bownet.config.data import KINDS, Data
 from bownet.config.evaluation import Evaluation
 from bownet.config.experiment import Experiment
 from bownet.config.method import Perturbation, Proxy, Round, Student, Teacher, Vocabulary
@@ -23,6 +23,7 @@ from bownet.config.protocols import (
 from bownet.config.training import Net, Optimiser
 
 __all__ = [
+    "KINDS",
     "Data",
     "Detection",
     "Evaluation",

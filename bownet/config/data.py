@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from bownet.config.base import PositiveInt, Settings
 
+Kind = Literal[
+    "scenes",
+    "folder",
+    "parquet",
+    "webdataset",
+    "cifar10",
+    "cifar100",
+    "miniimagenet",
+    "imagenet",
+    "places205",
+    "voc",
+]
+KINDS: tuple[str, ...] = get_args(Kind)
+
 
 class Data(Settings):
     """Which images, and how many."""
 
-    kind: Literal[
-        "scenes",
-        "folder",
-        "parquet",
-        "webdataset",
-        "cifar10",
-        "cifar100",
-        "miniimagenet",
-        "imagenet",
-        "places205",
-        "voc",
-    ] = "scenes"
+    kind: Kind = "scenes"
     """Where images come from. `scenes` is drawn on the spot from a seed; all others are read from `path`."""
     path: str | None = None
     """Folder, file or URI of the data set. CIFAR is downloaded into it when absent."""

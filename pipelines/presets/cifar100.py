@@ -45,13 +45,7 @@ def deeper_clustering() -> Experiment:
     return _cifar100(
         "deeper-clustering",
         rounds=0,
-        teacher=Teacher(
-            kind="deeper_clustering",
-            clusters=512,
-            renew_every=3,
-            rotnet_first=Optimiser(),
-            optimiser=Optimiser(batch=512, drops=()),
-        ),
+        teacher=Teacher(kind="deeper_clustering", rotnet_first=Optimiser(), optimiser=Optimiser(batch=512, drops=())),
     )
 
 
@@ -127,52 +121,21 @@ def bownet_binary() -> Experiment:
     return _cifar100("bownet-binary", student=Student(bow="binary"))
 
 
-def vocabulary_512() -> Experiment:
-    """Impact of the vocabulary's size: BoWNet with K=512.
+def vocabulary(size: int) -> Callable[[], Experiment]:
+    """The preset of one row of the table on the vocabulary's size."""
+
+    def make() -> Experiment:
+        return _cifar100(f"vocabulary-{size}", vocabulary=Vocabulary(size=size), evaluators=("linear",))
+
+    make.__doc__ = f"""Impact of the vocabulary's size: BoWNet with K={size}.
 
     The paper's figures are of "an initial version with less aggressive augmentation", which it does not describe;
     this is cifar100/bownet with another K.
 
-    Command: python pipelines/full.py cifar100/vocabulary-512
+    Command: python pipelines/full.py cifar100/vocabulary-{size}
     Cost: not yet run.
     """
-    return _cifar100("vocabulary-512", vocabulary=Vocabulary(size=512), evaluators=("linear",))
-
-
-def vocabulary_1024() -> Experiment:
-    """Impact of the vocabulary's size: BoWNet with K=1024.
-
-    The paper's figures are of "an initial version with less aggressive augmentation", which it does not describe;
-    this is cifar100/bownet with another K.
-
-    Command: python pipelines/full.py cifar100/vocabulary-1024
-    Cost: not yet run.
-    """
-    return _cifar100("vocabulary-1024", vocabulary=Vocabulary(size=1024), evaluators=("linear",))
-
-
-def vocabulary_2048() -> Experiment:
-    """Impact of the vocabulary's size: BoWNet with K=2048.
-
-    The paper's figures are of "an initial version with less aggressive augmentation", which it does not describe;
-    this is cifar100/bownet with another K.
-
-    Command: python pipelines/full.py cifar100/vocabulary-2048
-    Cost: not yet run.
-    """
-    return _cifar100("vocabulary-2048", vocabulary=Vocabulary(size=2048), evaluators=("linear",))
-
-
-def vocabulary_4096() -> Experiment:
-    """Impact of the vocabulary's size: BoWNet with K=4096.
-
-    The paper's figures are of "an initial version with less aggressive augmentation", which it does not describe;
-    this is cifar100/bownet with another K.
-
-    Command: python pipelines/full.py cifar100/vocabulary-4096
-    Cost: not yet run.
-    """
-    return _cifar100("vocabulary-4096", vocabulary=Vocabulary(size=4096), evaluators=("linear",))
+    return make
 
 
 PRESETS: dict[str, Callable[[], Experiment]] = {
@@ -187,8 +150,5 @@ PRESETS: dict[str, Callable[[], Experiment]] = {
     "cifar100/bownet-perturbed-target": bownet_perturbed_target,
     "cifar100/bownet-linear-omega": bownet_linear_omega,
     "cifar100/bownet-binary": bownet_binary,
-    "cifar100/vocabulary-512": vocabulary_512,
-    "cifar100/vocabulary-1024": vocabulary_1024,
-    "cifar100/vocabulary-2048": vocabulary_2048,
-    "cifar100/vocabulary-4096": vocabulary_4096,
+    **{f"cifar100/vocabulary-{size}": vocabulary(size) for size in (512, 1024, 2048, 4096)},
 }

@@ -60,13 +60,7 @@ def deeper_clustering() -> Experiment:
     return _miniimagenet(
         "deeper-clustering",
         rounds=0,
-        teacher=_teacher(
-            kind="deeper_clustering",
-            clusters=512,
-            renew_every=3,
-            rotnet_first=Optimiser(),
-            optimiser=Optimiser(batch=512, drops=()),
-        ),
+        teacher=_teacher(kind="deeper_clustering", rotnet_first=Optimiser(), optimiser=Optimiser(batch=512, drops=())),
     )
 
 
