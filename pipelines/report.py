@@ -56,6 +56,10 @@ def report(arguments: Sequence[str], console: Console) -> None:
     options = parse_settings(ReportOptions, __doc__, arguments[1:] if study else arguments)
     root = Store(options.store).root
     records = read_records(root)
+    if not records:
+        raise ValueError(
+            f"store={options.store}: holds no finished run; make one with pipelines/full.py, or name another"
+        )
     if study:
         report_findings(records, options, console)
         return

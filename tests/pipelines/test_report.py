@@ -159,3 +159,11 @@ def test_report_as_people_run_it(smoke: dict[str, Any], tmp_path: Path) -> None:
     refused = run_report("--store", store, "--output", tmp_path / "file")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "is a file, name a folder" in refused.stderr
+
+
+@pytest.mark.parametrize("study", [[], ["findings"]])
+def test_a_store_without_runs_is_refused(study: list[str], tmp_path: Path) -> None:
+    refused = run_report(*study, "--store", tmp_path / "nowhere", "--output", tmp_path / "out")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(f"error: store={tmp_path / 'nowhere'}: holds no finished run; ")
+    assert not list(tmp_path.iterdir()), "nothing is written"
