@@ -26,6 +26,7 @@ from pipelines.plan import Plan
 from pipelines.progress import Collector, Display, start_board
 from pipelines.records import Record, write_record
 from pipelines.results import show_results
+from pipelines.stages.watch import is_at_work
 from pipelines.store import Artifact, Observer, Stage, Store
 
 AnyOptions = TypeVar("AnyOptions", Options, EvaluationOptions)
@@ -40,7 +41,20 @@ def run_program(parse: Callable[[], AnyOptions], experiment: Callable[[Any, Any]
 
 
 def guarded(program: Callable[[Console], int | None]) -> int:
-    """Runs a program and answers what it raises in one line; returns its exit code."""
+    """Runs a program and answers what it raises in one line; returns its exit code.
+
+    Work that is left behind in a thread may be within Ray, whose end would take its memory away: a crash now and then.
+    The process then ends without Python's own last steps, and a local Ray follows it.
+    """
+    code = _answered(program)
+    if is_at_work():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _answered(program: Callable[[Console], int | None]) -> int:
     debug = "--debug" in sys.argv
     console = Console(highlight=False)
     logging.basicConfig(format="%(message)s", level=logging.WARNING)

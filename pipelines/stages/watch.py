@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 STALL_SECONDS = 3600.0  # ample for one shard, or one iteration of k-means
+_THREAD = "watched work"
 SECONDS_BETWEEN_LOOKS = 5.0
 
 
@@ -20,7 +21,7 @@ def run_watched(work: Callable[[], None], sign_of_life: Callable[[], object], wh
         except BaseException as error:
             raised.append(error)
 
-    thread = threading.Thread(target=run, daemon=True)  # one that is stuck must not keep the program from ending
+    thread = threading.Thread(target=run, name=_THREAD, daemon=True)  # stuck, it must not keep the program
     thread.start()
     last, since = sign_of_life(), time.monotonic()
     while thread.is_alive():
@@ -31,6 +32,11 @@ def run_watched(work: Callable[[], None], sign_of_life: Callable[[], object], wh
             raise stalled(what)
     if raised:
         raise raised[0]
+
+
+def is_at_work() -> bool:
+    """Whether something that is watched goes on, after an interruption or a stall."""
+    return any(thread.name == _THREAD for thread in threading.enumerate())
 
 
 def stalled(what: str) -> RuntimeError:

@@ -153,10 +153,13 @@ def test_ctrl_c_says_how_to_go_on(smoke: dict[str, Any], tmp_path: Path) -> None
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors.strip() == "interrupted; the same command continues where this one stopped"
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert not alive, f"outlive an interrupted program: {alive}"
 
 
 def test_killed_driver_continues_to_the_same_digit(smoke: dict[str, Any], tmp_path: Path) -> None:
