@@ -18,7 +18,7 @@ from evaluation.episodes import Episodes, members
 
 GRAM_BYTES = 1 << 30  # a larger matrix is not made
 _CHUNK = 1000  # episodes at a time
-_TILE = 400  # rows of a Gram matrix at a time
+_TILE = 200  # rows of a Gram matrix at a time
 _FEATURE_BYTES = 64 << 20  # of the features that are looked at in one go
 # What a cosine in single precision may be wrong by. 2048 positive values, where partial sums are largest, measured
 # 4e-7 at most; a wider margin costs nothing but time.
@@ -70,19 +70,22 @@ def _by_gram(unit_ND: Tensor, labels_N: Tensor) -> Callable[[Episodes], Margin]:
     cosine_PM = gram(unit_ND[member_CM.flatten()]).view(classes * most * classes, most)
 
     def margins(episodes: Episodes) -> Margin:
-        support_EWS, query_EWQ = (place_N.take(images) for images in episodes)
-        e, w, shots = support_EWS.shape
+        support_EWS, query_EWQ = (place_N.index_select(0, part.flatten()).view(part.shape) for part in episodes)
+        (e, w, shots), q = support_EWS.shape, query_EWQ.shape[2]
         class_EW1 = support_EWS[..., :1] // most
-        row_EVWS = torch.add(class_EW1.int()[:, None], support_EWS.int()[:, :, None], alpha=classes)
-        # Bags of the same two classes one after another: their rows stay in the cache.
+        # Bags of the same two classes one after another: their rows stay in the cache. Look-ups follow the same order.
         order_B = (class_EW1 * classes + class_EW1.transpose(1, 2)).flatten().argsort()
-        sum_BM = F.embedding_bag(row_EVWS.view(-1, shots).index_select(0, order_B), cosine_PM, mode="sum")
-        start_EVW = torch.empty_like(order_B).scatter_(0, order_B, most * torch.arange(len(order_B))).view(e, w, w)
-        score_EVWQ = sum_BM.take(start_EVW[..., None] + (query_EWQ - most * class_EW1)[:, None])
-        own_EW1 = start_EVW.diagonal(dim1=1, dim2=2)[..., None]
-        length_EW = (
-            sum_BM.take(own_EW1 + (support_EWS - most * class_EW1)).sum(2).clamp_(min=0).sqrt_().clamp_(min=_TINY)
-        )
+        place_B = torch.empty_like(order_B).scatter_(0, order_B, torch.arange(len(order_B)))
+        of_B, for_B = order_B // w, order_B // (w * w) * w + order_B % w  # whose support; for whose queries
+        row_BS = (support_EWS * classes).int().view(-1, shots).index_select(0, of_B)
+        row_BS += class_EW1.int().view(-1, 1).index_select(0, for_B)
+        sum_BM = F.embedding_bag(row_BS, cosine_PM, mode="sum")
+        query_BQ = (query_EWQ - most * class_EW1).view(-1, q).index_select(0, for_B)
+        score_EVWQ = sum_BM.gather(1, query_BQ).index_select(0, place_B).view(e, w, w, q)
+        own_X = place_B.view(e, w, w).diagonal(dim1=1, dim2=2).flatten()
+        own_XM = sum_BM.index_select(0, own_X)
+        square_EW = own_XM.gather(1, (support_EWS - most * class_EW1).view(-1, shots)).sum(1).view(e, w)
+        length_EW = square_EW.clamp_(min=0).sqrt_().clamp_(min=_TINY)
         return _margin(score_EVWQ.div_(length_EW[:, :, None, None])), _error(length_EW, shots)
 
     return margins
@@ -136,7 +139,8 @@ def _exactly(unit_ND: Tensor, episodes: Episodes, which_T3: Tensor) -> Tensor:
     right_T = torch.empty(len(which_T3), dtype=torch.bool)
     at_a_time = max(1, _FEATURE_BYTES // (8 * unit_ND.shape[1] * w * max(shots, w * q)))
     for some in episode_T.unique().split(at_a_time):
-        prototype_AWD = F.normalize(unit_ND[support_EWS[some]].mean(2), dim=2)
+        sum_XD = F.embedding_bag(support_EWS[some].view(-1, shots), unit_ND, mode="sum")
+        prototype_AWD = F.normalize(sum_XD, dim=1).view(len(some), w, -1)
         t = torch.nonzero((episode_T >= some[0]) & (episode_T <= some[-1]))[:, 0]
         here_T = torch.searchsorted(some, episode_T[t])
         image_T = query_EWQ[episode_T[t], way_T[t], number_T[t]]

@@ -13,13 +13,15 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from bownet.config import Voc07Svm
 from evaluation.average_precision import Floats, average_precision
@@ -162,7 +164,7 @@ def score_tap(
     ranked = sorted(chosen, key=lambda f: -f.cost)
     final: dict[Fit, Fitted] = dict(zip(ranked, run(fit_all, problem, ranked), strict=True))
     weight_CN, bias_C = (np.array([getattr(final[f], k) for f in chosen]) for k in ("weight_D", "bias"))
-    with threadpool_limits(1):
+    with on_one_core():
         score_MC = normalised(test) @ span.back(weight_CN).T + bias_C
     ap_C = [
         average_precision(score_M[presence_M != 0], presence_M[presence_M != 0] == 1, "area")
@@ -188,7 +190,7 @@ def fit_all(problem: Problem, units: Sequence[Fit]) -> list[Fitted]:
     """One after the other on one core: with more, the last bits would depend on their number."""
     from sklearn.exceptions import ConvergenceWarning  # here: importing takes a second, and cards import this module
 
-    with threadpool_limits(1), warnings.catch_warnings():
+    with on_one_core(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # counted instead
         return [fit(problem, unit) for unit in units]
 
@@ -216,6 +218,18 @@ def fit(problem: Problem, unit: Fit) -> Fitted:
         return Fitted(converged, weight_D=svm.coef_[0], bias=float(svm.intercept_[0]))
     held = ~kept
     return Fitted(converged, average_precision(svm.decision_function(problem.train_ND[held]), y_N[held] == 1, "steps"))
+
+
+def on_one_core() -> AbstractContextManager[Any]:
+    return _libraries().limit(limits=1)
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """All that have threads. Looking for them takes milliseconds, which every small task would pay again."""
+    import sklearn.svm  # noqa: F401  # what it brings must be there to be found
+
+    return ThreadpoolController()
 
 
 def folds_of(train_NC: Presence, folds: int, seed: int) -> NDArray[np.int8]:
@@ -250,7 +264,7 @@ class Span:
         self._factors: tuple[Floats, Floats] | None = None
         images, values = train_ND.shape
         if values > images:
-            with threadpool_limits(1):  # else the last bits would depend on the number of cores
+            with on_one_core():  # else the last bits would depend on the number of cores
                 size = lapack.dgeqrf_lwork(values, images)[0]
                 packed_DN, scale_N, *_ = lapack.dgeqrf(train_ND.T, lwork=int(size))
             self._factors = packed_DN, scale_N

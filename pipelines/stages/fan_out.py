@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.machine import Machine
 from pipelines.stages.watch import run_watched
 
-PARTS_PER_CPU = 32  # at the end a CPU waits for less than the 32nd part of what it had to do
+PARTS_PER_CPU = 16  # at the end a CPU waits for less than the 16th part of what it had to do; each costs some ms
 
 
 def fan_out(machine: Machine, label: str, what: str) -> Callable[..., list[Any]]:
