@@ -34,7 +34,7 @@ from pipelines.store import Artifact, Store, Workspace
 
 ROOT = Path(__file__).resolve().parents[1]
 BARE, ONE, TWO = "bare", "one", "two"
-TURNS = {True: 2, False: 9}  # if small, and if not
+TURNS = {True: 2, False: 15}  # if small, and if not
 CORES = os.cpu_count() or 1
 
 

@@ -19,20 +19,25 @@ _PATIENT = (
     "PreemptionWatcher",
     "DatasetManager",
     "_StatsActor",
+    "DashboardAgent",
 )
-# What streams of images or people may wait for: these keep their share, but take it at the end of a time slice.
-_POLITE = ("_AutoscalingCoordinatorActor", "DashboardAgent", "RuntimeEnvAgent", "IDLE")
+# What people or later work may wait for: these keep their share, but take it at the end of a time slice.
+_POLITE = ("Board", "RuntimeEnvAgent", "IDLE")
+_OF_STREAMS = "_AutoscalingCoordinatorActor"  # which Ray Data asks while it streams
 _WATCHERS = ("log_monitor.py", "dashboard.py", "monitor.py")
 
 
-def before_helpers() -> None:
-    """Called in a training worker: all helpers that Ray has on this node by now stand back for it."""
+def before_helpers(streams: bool) -> None:
+    """Called in a training worker: all helpers that Ray has on this node by now stand back for it.
+
+    `streams` is whether its images come from Ray Data.
+    """
     raylet = psutil.Process().parent()
     for process in raylet.children() if raylet else ():
         title = re.split(r"[.\s]", "".join(_command(process)[:1]).removeprefix("ray::"))[0]  # ray::Actor.method
-        if title in _PATIENT:
+        if title in _PATIENT or (title == _OF_STREAMS and not streams):
             _set(process, "SCHED_IDLE")
-        elif title in _POLITE:
+        elif title in _POLITE or title == _OF_STREAMS:
             _set(process, "SCHED_BATCH")
 
 

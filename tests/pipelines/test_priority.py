@@ -37,12 +37,13 @@ def test_what_watches_a_local_ray(tmp_path: Path) -> None:
         assert POLICY[os.sched_getscheduler(other)] == "normal", "a raylet's arguments name its agents"
 
 
-TRAINING = "from pipelines.priority import before_helpers; before_helpers()"
+TRAINING = "from pipelines.priority import before_helpers; before_helpers(streams={})"
 NAMES = {
     "ray::TrainController.run": "patient",
     "ray::_StatsActor": "patient",
     "ray::DatasetManager": "patient",
-    "ray::_AutoscalingCoordinatorActor": "polite",
+    "ray::DashboardAgent": "patient",
+    "ray::Board.take": "polite",
     "ray::IDLE": "polite",
     "ray::RayTrainWorker": "normal",
     "ray::_MapWorker.submit": "normal",
@@ -50,10 +51,12 @@ NAMES = {
 }
 
 
-def test_helpers_beside_a_training_worker() -> None:
+@pytest.mark.parametrize("streams", [True, False])
+def test_helpers_beside_a_training_worker(streams: bool) -> None:
     """This process is their raylet."""
+    names = NAMES | {"ray::_AutoscalingCoordinatorActor": "polite" if streams else "patient"}
     with ExitStack() as stack:
-        started = {name: stack.enter_context(sleeping(name=name)) for name in NAMES}
-        subprocess.run([sys.executable, "-c", TRAINING], cwd=ROOT, check=True)
-        assert {name: POLICY[os.sched_getscheduler(pid)] for name, pid in started.items()} == NAMES
+        started = {name: stack.enter_context(sleeping(name=name)) for name in names}
+        subprocess.run([sys.executable, "-c", TRAINING.format(streams)], cwd=ROOT, check=True)
+        assert {name: POLICY[os.sched_getscheduler(pid)] for name, pid in started.items()} == names
         assert POLICY[os.sched_getscheduler(0)] == "normal"
