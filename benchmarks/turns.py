@@ -46,13 +46,13 @@ class Player:
 
 
 def memory_gb() -> float:
-    """Of this process: its own pages and shared ones with data. Pages of program files count for none that maps them.
+    """Of this process alone: neither pages of program files nor what it shares with others of its node.
 
     With the variables of our workers malloc gives nothing back, so that this is the most there was.
     """
     lines = Path("/proc/self/status").read_text().splitlines()
-    kilobytes = {name: value for name, _, value in (line.partition(":") for line in lines)}
-    return sum(int(kilobytes[name].split()[0]) for name in ("RssAnon", "RssShmem")) * 1024 / 1e9
+    kilobytes = next(line.split()[1] for line in lines if line.startswith("RssAnon:"))
+    return int(kilobytes) * 1024 / 1e9
 
 
 def play(

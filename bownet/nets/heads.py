@@ -7,7 +7,6 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
-from torchvision.models.resnet import Bottleneck
 
 from bownet.nets.taps import Backbone, global_pool
 from bownet.nets.wide_resnet import WideResNet, residual_block
@@ -66,6 +65,8 @@ class RotationHead(nn.Module):
         if isinstance(backbone, WideResNet):
             self.block: nn.Module = residual_block(c, c, 2, layers)
         else:
+            from torchvision.models.resnet import Bottleneck  # as in resnet.py: not for wide ResNets
+
             self.block = nn.Sequential(*[Bottleneck(c, c // 4) for _ in range(layers)])
         self.classify = nn.Linear(c, 4)
 

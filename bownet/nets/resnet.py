@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import torchvision
 from torch import Tensor
 
 from bownet.nets.taps import Backbone, global_pool
@@ -15,7 +14,9 @@ class ResNet(Backbone):
 
     def __init__(self, depth: int) -> None:
         super().__init__()
-        builders = {18: torchvision.models.resnet18, 50: torchvision.models.resnet50}
+        from torchvision import models  # here: it takes a second and 100 MB, and wide ResNets do without
+
+        builders = {18: models.resnet18, 50: models.resnet50}
         if depth not in builders:
             raise ValueError(f"depth={depth}: known ResNets are {', '.join(map(str, builders))}")
         net = builders[depth](weights=None)
