@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -36,6 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BARE, ONE, TWO = "bare", "one", "two"
 TURNS = {True: 2, False: 15}  # if small, and if not
 CORES = os.cpu_count() or 1
+SETTLE = 3.0  # seconds after Ray's processes may go on: they catch up on what they have missed
 
 
 class InTurns(BowTask):
@@ -137,6 +139,7 @@ def without_ray(bare: int, name: str) -> Iterator[None]:
     finally:
         for process in others:
             process.resume()
+        time.sleep(SETTLE)
 
 
 def pairs_of(seconds: dict[str, list[float]], ours: str, other: str) -> list[tuple[float, float]]:
