@@ -74,6 +74,16 @@ SPIN_SHORTLY = {"GOMP_SPINCOUNT": "2000"}
 WORKER_VARIABLES = KEEP_MEMORY | SPIN_SHORTLY | {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1"}
 WORKER_VARIABLES |= {"RAY_CHDIR_TO_TRIAL_DIR": "0"}  # a trial of a sweep finds data/ where its program was started
 
+# A local Ray has no dashboard, so that nobody reads what its processes would measure of each other; and the watcher of
+# preemption looks for a notice that only clouds give. All of it takes time from a training on the same cores.
+QUIET_LOCAL_RAY = {
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_task_events_report_interval_ms": "0",
+    "RAY_event_stats": "0",
+    "REPORTER_UPDATE_INTERVAL_MS": "60000",
+}
+
 
 def connect(object_store_memory: int | None = None, cpus: int | None = None) -> None:
     """Join the cluster that RAY_ADDRESS names, as it does within a job, or start a local one.
@@ -89,8 +99,9 @@ def connect(object_store_memory: int | None = None, cpus: int | None = None) -> 
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", "16")
     # Ray would give its workers the lowest priority but four: on a machine of our own that costs a tenth of the speed.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    if not os.environ.get("RAY_ADDRESS"):  # one more process, which looks for a notice that only clouds give
-        os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
+    if not os.environ.get("RAY_ADDRESS"):
+        for name, value in QUIET_LOCAL_RAY.items():
+            os.environ.setdefault(name, value)
     # A thread that outlives its cluster would start a second one with its next call.
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     import ray

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 
 import psutil
 
@@ -21,31 +22,32 @@ _PATIENT = (
     "_StatsActor",
     "DashboardAgent",
 )
-# What people or later work may wait for: these keep their share, but take it at the end of a time slice.
-_POLITE = ("Board", "RuntimeEnvAgent", "IDLE")
-_OF_STREAMS = "_AutoscalingCoordinatorActor"  # which Ray Data asks while it streams
-_WATCHERS = ("log_monitor.py", "dashboard.py", "monitor.py")
+# What streams, elastic trainings, people or later work may wait for: these keep their share, but take it at the end of
+# a time slice.
+_POLITE = ("Board", "RuntimeEnvAgent", "IDLE", "_AutoscalingCoordinatorActor")
+_WATCHERS = ("dashboard.py", "monitor.py")
+_READER_OF_LOGS = "log_monitor.py"  # for drivers that want them on their terminal, which ours never do
 
 
-def before_helpers(streams: bool) -> None:
-    """Called in a training worker: all helpers that Ray has on this node by now stand back for it.
-
-    `streams` is whether its images come from Ray Data.
-    """
+def before_helpers() -> None:
+    """Called in a training worker: all helpers that Ray has on this node by now stand back for it."""
     raylet = psutil.Process().parent()
     for process in raylet.children() if raylet else ():
         title = re.split(r"[.\s]", "".join(_command(process)[:1]).removeprefix("ray::"))[0]  # ray::Actor.method
-        if title in _PATIENT or (title == _OF_STREAMS and not streams):
+        if title in _PATIENT:
             _set(process, "SCHED_IDLE")
-        elif title in _POLITE or title == _OF_STREAMS:
+        elif title in _POLITE:
             _set(process, "SCHED_BATCH")
 
 
 def before_watchers() -> None:
-    """Called in a driver that has started Ray itself: what Ray has started to watch it stands back."""
+    """Called in a driver that has started Ray itself: what Ray has started to watch it stands back, or ends."""
     for process in psutil.Process().children():
         program = _command(process)[:3]  # such as python -u log_monitor.py; the raylet's later arguments name others
-        if any(word.endswith(_WATCHERS) for word in program):
+        if any(word.endswith(_READER_OF_LOGS) for word in program):
+            with suppress(psutil.Error):  # it may have ended
+                process.terminate()
+        elif any(word.endswith(_WATCHERS) for word in program):
             _set(process, "SCHED_IDLE")
 
 

@@ -23,9 +23,8 @@ def on_workers(
     name: str,
     label: str,
     work: Workspace,
-    streams: bool = False,
 ) -> None:
-    """Run `loop(config)` on workers of so many CPUs each, and a GPU where there are some. `streams`: from Ray Data.
+    """Run `loop(config)` on workers of so many CPUs each, and a GPU where there are some.
 
     Lost workers are started again, and find what there is to go on from by themselves. What a loop returns is what the
     user must mend, and is raised here as a ValueError: raised in a worker it would be tried again.
@@ -41,7 +40,7 @@ def on_workers(
     resources: dict[str, float] = {"CPU": cpus} | ({"GPU": 1} if machine.gpu else {})
 
     def run(config: dict[str, Any]) -> Any:
-        before_helpers(streams)
+        before_helpers()
         return loop(config)
 
     # Ray's annotations know neither ranges

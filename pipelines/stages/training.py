@@ -63,7 +63,7 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
         "targets": None if job.targets is None else once_per_node(job.targets),
     }
     config = {"job": job, "work": work, "share": share, **held}
-    on_workers(_worker, config, share.per_worker, job.key, job.label, work, stream)
+    on_workers(_worker, config, share.per_worker, job.key, job.label, work)
     history: list[Record] = work.read_json("history.json")
     return {
         "epochs": len(history),

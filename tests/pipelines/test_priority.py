@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipelines.priority import before_watchers
@@ -28,21 +29,28 @@ def sleeping(*command: str, name: str | None = None) -> Iterator[int]:
 
 
 def test_what_watches_a_local_ray(tmp_path: Path) -> None:
-    script = tmp_path / "log_monitor.py"
-    script.write_text("import time; time.sleep(60)")
+    script, reader = tmp_path / "monitor.py", tmp_path / "log_monitor.py"
+    for file in (script, reader):
+        file.write_text("import time; time.sleep(60)")
     raylet = [sys.executable, "-c", "import time; time.sleep(60)", "--agent", f"python {script}"]
-    with sleeping(sys.executable, "-u", str(script)) as watcher, sleeping(*raylet) as other:
+    with (
+        sleeping(sys.executable, "-u", str(script)) as watcher,
+        sleeping(sys.executable, "-u", str(reader)) as of_logs,
+        sleeping(*raylet) as other,
+    ):
         before_watchers()
+        assert psutil.wait_procs([psutil.Process(of_logs)], timeout=10)[0], "nobody reads what it reads"
         assert POLICY[os.sched_getscheduler(watcher)] == "patient"
         assert POLICY[os.sched_getscheduler(other)] == "normal", "a raylet's arguments name its agents"
 
 
-TRAINING = "from pipelines.priority import before_helpers; before_helpers(streams={})"
+TRAINING = "from pipelines.priority import before_helpers; before_helpers()"
 NAMES = {
     "ray::TrainController.run": "patient",
     "ray::_StatsActor": "patient",
     "ray::DatasetManager": "patient",
     "ray::DashboardAgent": "patient",
+    "ray::_AutoscalingCoordinatorActor": "polite",
     "ray::Board.take": "polite",
     "ray::IDLE": "polite",
     "ray::RayTrainWorker": "normal",
@@ -51,12 +59,10 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("streams", [True, False])
-def test_helpers_beside_a_training_worker(streams: bool) -> None:
+def test_helpers_beside_a_training_worker() -> None:
     """This process is their raylet."""
-    names = NAMES | {"ray::_AutoscalingCoordinatorActor": "polite" if streams else "patient"}
     with ExitStack() as stack:
-        started = {name: stack.enter_context(sleeping(name=name)) for name in names}
-        subprocess.run([sys.executable, "-c", TRAINING.format(streams)], cwd=ROOT, check=True)
-        assert {name: POLICY[os.sched_getscheduler(pid)] for name, pid in started.items()} == names
+        started = {name: stack.enter_context(sleeping(name=name)) for name in NAMES}
+        subprocess.run([sys.executable, "-c", TRAINING], cwd=ROOT, check=True)
+        assert {name: POLICY[os.sched_getscheduler(pid)] for name, pid in started.items()} == NAMES
         assert POLICY[os.sched_getscheduler(0)] == "normal"
