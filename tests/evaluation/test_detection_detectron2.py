@@ -67,13 +67,15 @@ def views() -> list[View]:
 
 
 def test_the_same_features(backbone: Backbone) -> None:
+    """To 1e-4 of the largest: in single precision either is 2e-4 away from what double gives, where that is 18."""
     ours, theirs = (detector.eval() for detector in both(backbone))
     with torch.no_grad():
         here, there = ours.features(views())[0], theirs.features(views())
         alone = backbone(views()[0].pixels_CHW[None] / 255, ["conv4"])["conv4"]
-        torch.testing.assert_close(theirs.features(views()[:1]), alone, rtol=0, atol=1e-4)
+        within = 1e-4 * alone.abs().max().item()
+        torch.testing.assert_close(theirs.features(views()[:1]), alone, rtol=0, atol=within)
     assert 0.1 < alone.std() < 10
-    torch.testing.assert_close(here, there, rtol=0, atol=1e-4)
+    torch.testing.assert_close(here, there, rtol=0, atol=within)
 
 
 def test_the_same_losses(backbone: Backbone) -> None:

@@ -111,7 +111,12 @@ def test_a_node_is_lost_and_replaced(nodes: Any, tmp_path: Path, tmp_path_factor
 
 
 def test_a_node_is_lost_and_fewer_go_on(nodes: Any, undisturbed: Artifact, tmp_path: Path) -> None:
-    """With another number of workers the numbers differ, as batch norm sees whole batches; the records tell."""
+    """With another number of workers the numbers differ, as batch norm sees whole batches; the records tell.
+
+    The images are made first: CPUs that Ray Data has asked for are not offered to Ray Train for a while, which would
+    begin with one worker.
+    """
+    Store(tmp_path, machine=Machine(2, 2, False, 2)).get(Images(DATA))
     second = nodes.add_node(num_cpus=2)
     time.sleep(30)  # Ray Train asks an actor that looks at the nodes every 20 s, when it has a core to look with
 
