@@ -46,7 +46,8 @@ def before_watchers() -> None:
         program = _command(process)[:3]  # such as python -u log_monitor.py; the raylet's later arguments name others
         if any(word.endswith(_READER_OF_LOGS) for word in program):
             with suppress(psutil.Error):  # it may have ended
-                process.terminate()
+                process.kill()
+                process.wait(1)  # it is a child of this process, and would stay as a zombie
         elif any(word.endswith(_WATCHERS) for word in program):
             _set(process, "SCHED_IDLE")
 
