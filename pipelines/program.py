@@ -12,10 +12,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 from rich.console import Console
 from rich.markup import escape
 
@@ -44,12 +46,15 @@ def guarded(program: Callable[[Console], int | None]) -> int:
     """Runs a program and answers what it raises in one line; returns its exit code.
 
     Work that is left behind in a thread may be within Ray, whose end would take its memory away: a crash now and then.
-    The process then ends without Python's own last steps, and a local Ray follows it.
+    The process then ends without Python's own last steps, after it has ended the local Ray that it may have started.
     """
     code = _answered(program)
     if is_at_work():
         sys.stdout.flush()
         sys.stderr.flush()
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):  # it may have ended
+                process.kill()
         os._exit(code)
     return code
 
