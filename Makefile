@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 		exit 1; }; \
 	echo "Setting up .venv with $$python: the first time downloads some GB and takes a few minutes."; \
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $$python -m venv .venv
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[cpu,dev,export]"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[cpu,dev,export,search]"
 	@touch $@
 
 demo: $(STAMP)  ## run the whole experiment at a small scale into STORE (default: store)

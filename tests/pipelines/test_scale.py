@@ -1,6 +1,7 @@
 """Reduced scale: the same structure, smaller; marked; and on scenes everything that is missing is drawn."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ from conftest import run_full
 
 from bownet.config import Experiment
 from pipelines.command_line import start_of
+from pipelines.full import experiment
+from pipelines.machine import Machine
 from pipelines.presets import PRESETS
 from pipelines.scale import of_kind, reduced
+from pipelines.store import Store
 
 STRUCTURE = ("rounds", "judged", "evaluators", "seed", "name")
 TINY = ("--scale", "tiny", "--data.kind", "scenes")
@@ -62,6 +66,33 @@ def test_scenes_stand_in_for_every_set() -> None:
     assert whole.data.is_raw  # there are no files to keep
     assert of_kind(exp, "scenes") == exp
     assert Experiment.model_validate(exp.model_dump()) == exp
+
+
+FAMILIES = {  # a preset for each task, of which no two share a training; RotNet and BoWNet come with most of them
+    "cifar100/supervised",
+    "cifar100/deeper-clustering",
+    "cifar100/sp-bownet",
+    "cifar100/bownet-perturbed-target",
+    "miniimagenet/supervised-cc",
+    "miniimagenet/relloc-bownet",
+    "miniimagenet/random-bownet",
+}
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_every_family_of_tasks_runs_end_to_end(name: str, shared: Path, machine: Machine) -> None:
+    exp = start_of(name, TINY)
+    alone = replace(machine, workers=1, cpus_per_worker=1, in_task=True)
+    rows = [row.result() for row in experiment(exp, Store(shared, machine=alone))]
+    assert len(rows) == 1 + (exp.teacher.kind != "random") + exp.rounds
+    for row in rows:
+        assert 0 < row["metrics"]["linear/top1"] < 100
+        assert set(exp.evaluators) <= row["protocol"].keys()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("families")
 
 
 def run_tiny(name: str, folder: Path) -> dict[str, Any]:

@@ -205,3 +205,18 @@ def test_trials_that_fall_behind_are_ended_early(tmp_path: Path) -> None:
     assert report["points"]
     assert len(report["points"]) + len(report["told"]) == 4
     assert all("ended early, at epoch" in line for line in report["told"])
+
+
+@pytest.mark.slow
+def test_optuna_proposes_points_of_the_space(tmp_path: Path) -> None:
+    """A list and a range, on one teacher; the seed decides what is proposed."""
+    space = ["--space", "vocabulary.size=4,8", "student.optimiser.lr=0.05..0.2", "--search", "optuna", "--samples", "3"]
+    done = run_sweep(*TINY, *space, "--store", tmp_path / "store", "--json", tmp_path / "r.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    points = json.loads((tmp_path / "r.json").read_text())["points"]
+    assert len(points) == 3
+    for point in points:
+        assert point["settings"]["vocabulary.size"] in (4, 8)
+        assert 0.05 <= point["settings"]["student.optimiser.lr"] <= 0.2
+        assert "linear/top1" in point["scores"]
+    assert len(list(tmp_path.glob("store/artifacts/teacher/*"))) == 1
