@@ -1,6 +1,8 @@
 """The layer rule: bownet knows nothing of its users, evaluation nothing of pipelines, mlflow has one door."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,12 @@ def test_layers_hold(package: str) -> None:
 )
 def test_the_check_sees_a_breach(path: str, source: str, expected: list[str]) -> None:
     assert breaches(path, source) == expected
+
+
+def test_programs_start_without_what_they_may_not_need() -> None:
+    """Each of these takes seconds, which a mistake in the first argument must not cost."""
+    late = ("ray", "mlflow", "torchvision", "sklearn", "matplotlib", "timm")
+    programs = ", ".join(f"pipelines.{name}" for name in ("full", "sweep", "evaluate", "export", "report"))
+    code = f"import sys, {programs}; print(*(name for name in {late} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
