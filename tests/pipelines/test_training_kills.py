@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from conftest import environment
 from killing import kill_all, wait_for, while_it_runs, workers_of
+from ray.data._internal.cluster_autoscaler.default_autoscaling_coordinator import DefaultAutoscalingCoordinator
 
 from bownet.config import Data, Optimiser, Teacher
 from pipelines.machine import Machine, connect
@@ -110,6 +111,19 @@ def test_a_node_is_lost_and_replaced(nodes: Any, tmp_path: Path, tmp_path_factor
     assert_same_training(made, expected)
 
 
+def offered(cpus: int) -> int:
+    """Workers of so many CPUs that an elastic training would begin with: Ray asks an actor that sees nodes late."""
+    coordinator = DefaultAutoscalingCoordinator("tests")
+    coordinator.request_resources([{"CPU": cpus}] * 4, expire_after_s=60)
+    try:
+        coordinator.get_reserved_resources()  # asks
+        time.sleep(1)
+        held = coordinator.get_reserved_resources()  # has the answer
+        return sum(int(node.get("CPU", 0)) // cpus for node in held.values())
+    finally:
+        coordinator.cancel_request()
+
+
 def test_a_node_is_lost_and_fewer_go_on(nodes: Any, undisturbed: Artifact, tmp_path: Path) -> None:
     """With another number of workers the numbers differ, as batch norm sees whole batches; the records tell.
 
@@ -118,7 +132,7 @@ def test_a_node_is_lost_and_fewer_go_on(nodes: Any, undisturbed: Artifact, tmp_p
     """
     Store(tmp_path, machine=Machine(2, 2, False, 2)).get(Images(DATA))
     second = nodes.add_node(num_cpus=2)
-    time.sleep(30)  # Ray Train asks an actor that looks at the nodes every 20 s, when it has a core to look with
+    wait_for(lambda: offered(cpus=2) >= 2, 120)
 
     def lose() -> None:
         wait_for(lambda: checkpoints(tmp_path), 120)
