@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from evaluation.paper import report as difference_report
@@ -25,17 +27,31 @@ def show_results(rows: Rows, console: Console) -> None:
         return
     marks, notes = marked(rows)
     console.print(_title(rows), soft_wrap=True)  # wider than a narrow table
-    table = Table()
-    table.add_column("model")
-    for _, metric in columns:
-        table.add_column(heading(metric), justify="right")
+    grid = [["model", *(heading(metric) for _, metric in columns)]]
     for row in rows:
         cells = [cell(row["metrics"], metric) + marks.get((row["name"], name), "") for name, metric in columns]
-        table.add_row(escape(row["name"]), *cells)
-    console.print(table)
+        grid.append([row["name"], *cells])
+    console.print(fitting(grid, console))
     said = [*notes, *comparisons(rows), *differences(rows)]
     for line in said:
         console.print(escape(line), highlight=False, soft_wrap=True)
+
+
+def fitting(grid: Sequence[Sequence[str]], console: Console) -> Table:
+    """A line for each row of the grid; or for each column, where that is too wide for the console."""
+    upright = _table(grid)
+    if Measurement.get(console, console.options.update(max_width=10_000), upright).maximum <= console.width:
+        return upright
+    return _table(list(zip(*grid, strict=True)))
+
+
+def _table(grid: Sequence[Sequence[str]]) -> Table:
+    table = Table()
+    for i, name in enumerate(grid[0]):
+        table.add_column(escape(name), justify="right" if i else "left")
+    for row in grid[1:]:
+        table.add_row(*map(escape, row))
+    return table
 
 
 def columns_of(rows: Rows) -> list[tuple[str, str]]:

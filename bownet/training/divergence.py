@@ -21,7 +21,7 @@ def diverged(means: Record, epoch: int, step: str, lr: float) -> Diverged:
     last = f"the last good checkpoint is the end of epoch {epoch}" if epoch else "there is no good checkpoint before it"
     error = Diverged(
         f"loss={means['loss']:.4g}, {GRADIENT_NORM}={means[GRADIENT_NORM]:.4g} in epoch {epoch + 1}, step {step}, at "
-        f"lr={lr:g}: it diverged, use a smaller optimiser.lr, optimiser.warmup_epochs or optimiser.clip; {last}"
+        f"lr={lr:g}: it diverged, use a smaller lr; an optimiser has warmup_epochs and clip, too; {last}"
     )
     error.good = epoch
     return error

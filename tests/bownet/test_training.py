@@ -174,7 +174,7 @@ def test_divergence_stops_the_run_with_the_epoch_and_the_rate() -> None:
         def forward(self, x: Tensor, y: None, g: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
             return (self.w**4).sum(), {}
 
-    message = r"loss=inf, .* in epoch 1, step \d of 10, at lr=100: it diverged, use a smaller optimiser.lr.*no good"
+    message = r"loss=inf, .* in epoch 1, step \d of 10, at lr=100: it diverged, use a smaller lr.*no good"
     with pytest.raises(ValueError, match=message):
         train(Explodes(), small_images(160), None, config, seed=0)
 
