@@ -88,7 +88,7 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
         return
     preflight(options, store, plan)
 
-    from pipelines.tracking import Tracking, tracking_uri, ui_command
+    from pipelines.tracking import Tracking, how_to_look, tracking_uri, without_password
 
     uri = tracking_uri(store.root)
     settings = options.experiment.model_dump(mode="json")
@@ -125,16 +125,15 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
         "rows": [{**row.result(), "scale": scale} for row in rows],
         "stages": [asdict(event) for event in store.events],
         "seconds": time.perf_counter() - started,
-        "mlflow": {"tracking_uri": uri, "run_id": tracking.run_id},
+        "mlflow": {"tracking_uri": without_password(uri), "run_id": tracking.run_id},
     }
     tracking.finish(report["rows"])
-    where = {"tracking_uri": uri, "experiment_id": tracking.experiment_id}
+    where = {"tracking_uri": without_password(uri), "experiment_id": tracking.experiment_id}
     write_record(store.root, Record(run_id, settings, report["rows"], report["seconds"], where, {}, report["stages"]))
     if options.json_file:
         Path(options.json_file).write_text(json.dumps(report, indent=1) + "\n")
     show_results(report["rows"], console)
-    console.print(f"\n{report['seconds']:.0f} s. Compare runs in a browser, at http://127.0.0.1:5000, with:")
-    console.print(ui_command(uri), soft_wrap=True)
+    console.print(f"\n{report['seconds']:.0f} s. Compare runs {how_to_look(uri)}", soft_wrap=True)
 
 
 def preflight(options: Running, store: Store, plan: Plan) -> None:

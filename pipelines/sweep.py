@@ -74,7 +74,7 @@ def sweep(arguments: Sequence[str], console: Console) -> int:
     preflight(full, store, plan)
     connect()
 
-    from pipelines.tracking import Tracking, tracking_uri, ui_command
+    from pipelines.tracking import Tracking, how_to_look, tracking_uri
 
     title = name or " ".join(options.space)
     uri = tracking_uri(store.root)
@@ -96,7 +96,7 @@ def sweep(arguments: Sequence[str], console: Console) -> int:
         parent.fail()
         raise
     parent.finish([])
-    console.print(f"\nCompare trials in a browser, at http://127.0.0.1:5000, with:\n{ui_command(uri)}", soft_wrap=True)
+    console.print(f"\nCompare trials {how_to_look(uri)}", soft_wrap=True)
     return 1 if failed else 0
 
 

@@ -1,7 +1,7 @@
 """MLflow: one parent run per experiment with settings and final metrics, one child run per model with its curves.
 
 The only module that imports mlflow. Everything logged here is also in the store; a tracking server that is down costs
-a warning, never a result.
+a warning, never a result, and gets all that it has missed when it is back.
 """
 
 from __future__ import annotations
@@ -9,25 +9,37 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import mlflow
 from mlflow.entities import Metric, Param
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
+from pipelines.outbox import Outbox
 from pipelines.progress import Record
 from pipelines.stages.images import Images
 from pipelines.stages.model_stage import ModelStage
 from pipelines.store import Artifact, Folder, Observer, Stage
+from pipelines.store.artifacts import commit
 
 log = logging.getLogger("pipelines.tracking")
 
+LAST_WAIT = 5.0  # seconds, at the end of a run
+REFUSALS = {
+    "INVALID_PARAMETER_VALUE",
+    "BAD_REQUEST",
+    "RESOURCE_DOES_NOT_EXIST",
+    "RESOURCE_ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "UNAUTHENTICATED",
+    "NOT_IMPLEMENTED",
+}
 _NOT_METRICS = ("kind", "label", "key", "epoch", "epochs", "time", "done")
 
 
@@ -48,8 +60,21 @@ def artifact_location(uri: str) -> str | None:
     return (Path(uri.removeprefix("sqlite:///")).absolute().parent / "mlflow-artifacts").as_uri()
 
 
-def ui_command(uri: str) -> str:
-    return f"{Path(sys.executable).parent / 'mlflow'} ui --backend-store-uri {uri} --host 127.0.0.1 --port 5000"
+def without_password(uri: str) -> str:
+    """As it may be shown: `https://me:***@host`."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # no address at all
+        return uri
+    return uri.replace(f":{parts.password}@", ":***@", 1) if parts.password else uri
+
+
+def how_to_look(uri: str) -> str:
+    """What to open in a browser, and the command that starts MLflow's pages where no server runs."""
+    if uri.startswith(("http://", "https://")):
+        return f"in a browser, at {without_password(uri)}"
+    command = f"{Path(sys.executable).parent / 'mlflow'} ui --backend-store-uri {without_password(uri)}"
+    return f"in a browser, at http://127.0.0.1:5000, with:\n{command} --host 127.0.0.1 --port 5000"
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -80,7 +105,8 @@ class Tracking(Observer):
         self.uri = uri
         self.run_id: str | None = None
         self.experiment_id: str | None = None
-        self._alive = True
+        # A run that could not begin is begun later, whatever the reason was; nothing else can be logged before it.
+        self._outbox = Outbox(without_password(uri), lambda error: self.run_id is not None and _is_refusal(error))
         self._children: dict[str, str] = {}  # model name -> run id
         self._live: dict[str, set[int]] = {}  # stage key -> epochs already logged
         self._building = ("", "", "")  # key, model and curves of the stage that is being built
@@ -91,7 +117,8 @@ class Tracking(Observer):
         try:
             self._client = mlflow.MlflowClient(tracking_uri=uri)
         except Exception as error:
-            raise ValueError(f"MLFLOW_TRACKING_URI={uri}: {str(error).splitlines()[0]}") from error
+            said = str(error).splitlines()[0].replace(uri, without_password(uri))
+            raise ValueError(f"MLFLOW_TRACKING_URI={without_password(uri)}: {said}") from error
         self._tags = (
             _provenance() | dict(tags or {}) | ({"scale": str(settings["scale"])} if "scale" in settings else {})
         )
@@ -102,10 +129,11 @@ class Tracking(Observer):
             of_run |= {"mlflow.parentRunId": parent} if parent else {}
             run = self._client.create_run(self._experiment, run_name=name or experiment, tags=of_run)
             self.run_id = run.info.run_id
-            parameters = [Param(name, value[:6000]) for name, value in flatten(settings).items()]
-            self._client.log_batch(self.run_id, params=parameters)
 
-        self._try(begin)
+        # A path may be an address with a password in it
+        parameters = [Param(name, without_password(value)[:6000]) for name, value in flatten(settings).items()]
+        self._outbox.put(begin)
+        self._outbox.put(lambda: self._client.log_batch(self._run_of(None), params=parameters))
 
     def _find_or_create(self, experiment: str) -> str:
         if found := self._client.get_experiment_by_name(experiment):
@@ -121,10 +149,11 @@ class Tracking(Observer):
         if not isinstance(stage, ModelStage):
             return
         self._building = (artifact.key, stage.model, stage.curves or "")
-        child = self._child(stage.model)
-        if self._alive and stage.curves:
-            self._monitor = SystemMetricsMonitor(child, sampling_interval=5, tracking_uri=self.uri)
-            self._try(self._monitor.start)
+        model = stage.model
+        self._outbox.put(lambda: self._run_of(model))
+        if self._outbox.is_empty and stage.curves:
+            self._monitor = SystemMetricsMonitor(self._run_of(model), sampling_interval=5, tracking_uri=self.uri)
+            self._outbox.put(self._monitor.start)
 
     def listen(self, record: Record) -> None:
         """Log an epoch as soon as a worker posts it."""
@@ -134,67 +163,76 @@ class Tracking(Observer):
 
     def on_done(self, stage: Stage, artifact: Artifact, cached: bool, seconds: float) -> None:
         if self._monitor:
-            self._try(self._monitor.finish)
+            self._outbox.put(self._monitor.finish)
             self._monitor = None
-        if not self._alive:
-            return
         info = artifact.info
         if isinstance(stage, Images):
-            self._log_metrics(str(self.run_id), image_metrics(info))
+            self._log_metrics(None, image_metrics(info))
             for split, counts in info["class_counts"].items():  # a histogram: the step is the number of the class
                 metrics = [Metric(f"images/{split}_class_count", n, 0, c) for c, n in enumerate(counts)]
                 for start in range(0, len(metrics), 500):
-                    self._log_batch(str(self.run_id), metrics[start : start + 500])
+                    self._log_batch(None, metrics[start : start + 500])
         if not isinstance(stage, ModelStage):
             return
-        child = self._child(stage.model)
+        model = stage.model
         batch: dict[str, float] = {}
         if stage.name == "vocabulary":
             batch = {f"vocabulary/{k}": info[k] for k in ("perplexity", "vectors", "splits")}
-            self._log_batch(child, [Metric("vocabulary/inertia", v, 0, i) for i, v in enumerate(info["inertia"])])
+            self._log_batch(model, [Metric("vocabulary/inertia", v, 0, i) for i, v in enumerate(info["inertia"])])
         elif stage.name == "words":
             batch = {f"words/{k}": value for k, value in info["health"].items()}
         elif stage.curves:
             self._log_history(stage.model, artifact.key, stage.curves, artifact.read_json("history.json"))
-        self._log_metrics(child, batch)
+        self._log_metrics(model, batch)
         for figure in info.get("figures", ()):  # pictures that a stage wants people to see
             path = str(artifact.local_path(figure))
-            self._try(partial(self._client.log_artifact, child, path, stage.name))
-        self._try(lambda: self._client.set_tag(child, f"stage.{stage.name}", artifact.ref))
+            self._outbox.put(partial(self._log_picture, model, path, stage.name))
+        self._outbox.put(lambda: self._client.set_tag(self._run_of(model), f"stage.{stage.name}", artifact.ref))
 
     def finish(self, rows: list[dict[str, Any]]) -> None:
         """Scores: each model's on its child run, the last model's and all models' on the parent."""
         for row in rows:
-            self._log_metrics(self._child(row["name"]), row["metrics"])
+            self._log_metrics(row["name"], row["metrics"])
         if rows:
             everything = {f"{_slug(row['name'])}/{k}": v for row in rows for k, v in row["metrics"].items()}
-            self._log_metrics(str(self.run_id), rows[-1]["metrics"] | everything)
+            self._log_metrics(None, rows[-1]["metrics"] | everything)
         self._end("FINISHED")
 
     def log_file(self, path: Path) -> None:
         """A picture or a table, with the run."""
-        self._try(lambda: self._client.log_artifact(str(self.run_id), str(path)))
+        self._outbox.put(lambda: self._client.log_artifact(self._run_of(None), str(path)))
+        self._outbox.flush(0)  # it may be gone soon
 
     def fail(self) -> None:
         self._end("FAILED")
 
     def _end(self, status: str) -> None:
-        def end(run: str) -> Callable[[], None]:
-            return lambda: self._client.set_terminated(run, status)
+        """A server that is away now is waited for a while, since nothing is lost but these seconds."""
 
-        for run in [*self._children.values(), str(self.run_id)]:
-            self._try(end(run))
+        def end() -> None:
+            for run in [*self._children.values(), self._run_of(None)]:
+                self._client.set_terminated(run, status)
 
-    def _child(self, model: str) -> str:
+        self._outbox.put(end)
+        if not self._outbox.flush(LAST_WAIT):
+            log.warning(
+                "MLflow at %s has not got all of this run; the same command logs it anew, from the store",
+                without_password(self.uri),
+            )
+
+    def _run_of(self, model: str | None) -> str:
+        """The run of a model, made when it is first asked for; of the whole experiment for None."""
+        assert self.run_id is not None, "calls are made in order, and the first one begins the run"
+        if model is None:
+            return self.run_id
         if model not in self._children:
+            tags = self._tags | {"mlflow.parentRunId": self.run_id, "model": model}
+            run = self._client.create_run(self._experiment, run_name=model, tags=tags)
+            self._children[model] = run.info.run_id
+        return self._children[model]
 
-            def create() -> None:
-                tags = self._tags | {"mlflow.parentRunId": str(self.run_id), "model": model}
-                run = self._client.create_run(self._experiment, run_name=model, tags=tags)
-                self._children[model] = run.info.run_id
-
-            self._try(create)
-        return self._children.get(model, "")
+    def _log_picture(self, model: str, path: str, folder: str) -> None:
+        self._client.log_artifact(self._run_of(model), path, folder)
 
     def _log_history(self, model: str, key: str, curves: str, history: list[Record]) -> None:
         """Each epoch once, whether it came live from a worker or from the finished artifact."""
@@ -208,25 +246,21 @@ class Tracking(Observer):
         ]
         seen.update(int(record["epoch"]) for record in history)
         for start in range(0, len(metrics), 500):
-            self._log_batch(self._child(model), metrics[start : start + 500])
+            self._log_batch(model, metrics[start : start + 500])
 
-    def _log_metrics(self, run: str, metrics: Mapping[str, float]) -> None:
-        self._log_batch(run, [Metric(name, value, int(time.time() * 1000), 0) for name, value in metrics.items()])
+    def _log_metrics(self, model: str | None, metrics: Mapping[str, float]) -> None:
+        self._log_batch(model, [Metric(name, value, int(time.time() * 1000), 0) for name, value in metrics.items()])
 
-    def _log_batch(self, run: str, metrics: list[Metric]) -> None:
+    def _log_batch(self, model: str | None, metrics: list[Metric]) -> None:
         if metrics:
-            self._try(lambda: self._client.log_batch(run, metrics=metrics))
+            self._outbox.put(lambda: self._client.log_batch(self._run_of(model), metrics=metrics))
 
-    def _try(self, call: Callable[[], Any]) -> None:
-        if not self._alive:
-            return
-        try:
-            call()
-        except Exception as error:  # results are in the store; tracking must not end a run
-            self._alive = False
-            log.warning(
-                "MLflow at %s does not answer (%s); results are kept in the store", self.uri, type(error).__name__
-            )
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether a server has looked at the call and will say the same the next time; a lost one says INTERNAL_ERROR."""
+    if isinstance(error, FileNotFoundError):  # a picture that has gone while it was away
+        return True
+    return isinstance(error, mlflow.exceptions.MlflowException) and error.error_code in REFUSALS
 
 
 def image_metrics(info: Mapping[str, Any]) -> dict[str, float]:
@@ -248,10 +282,6 @@ def _provenance() -> dict[str, str]:
     """Versions and the commit of this code."""
     tags = {f"version.{name}": importlib.metadata.version(name) for name in ("torch", "ray", "mlflow")}
     tags["version.python"] = sys.version.split()[0]
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        said = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, check=True, timeout=10)
-        tags["mlflow.source.git.commit"] = said.stdout.decode().strip()
-    except (OSError, subprocess.SubprocessError):
-        pass
+    if (here := commit()) is not None:
+        tags["mlflow.source.git.commit"] = here
     return tags

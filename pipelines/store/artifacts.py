@@ -170,7 +170,7 @@ def write_manifest(artifact: Artifact, made: dict[str, Any]) -> None:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
         "versions": {"python": platform.python_version(), "torch": _version("torch"), "ray": _version("ray")},
-        "commit": _commit(),
+        "commit": commit(),
     }
     folder.sync()  # the files before the manifest that vouches for them
     try:
@@ -194,7 +194,7 @@ def _version(package: str) -> str | None:
 
 
 @lru_cache(maxsize=1)
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of this code, with -dirty when files differ from it; None outside a git checkout."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
@@ -207,7 +207,12 @@ def _commit() -> str | None:
 def cache_folder() -> Path:
     """Where this machine keeps what can be fetched or drawn again: $BOWNET_CACHE, or a folder for temporary files."""
     default = Path(tempfile.gettempdir()) / f"bownet-cache-{os.getuid()}"
-    return Path(os.path.abspath(os.environ.get("BOWNET_CACHE") or default))
+    folder = Path(os.path.abspath(os.environ.get("BOWNET_CACHE") or default))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = folder.stat()
+    if about.st_uid != os.getuid() or about.st_mode & 0o022:  # what lies there is trusted without another look
+        raise ValueError(f"BOWNET_CACHE={folder}: others may write there; name a folder of your own that only you may")
+    return folder
 
 
 def _fetched(artifact: Artifact, name: str) -> Path:

@@ -59,7 +59,7 @@ def run_trial(config: dict[str, Any], job: Job) -> None:
 
 def run_point(point: dict[str, Any], job: Job, trial: Any) -> dict[str, Any]:
     """The experiment of a point, from plan to record; the proxy goes to the board `trial`. Returns what Tune hears."""
-    from pipelines.tracking import Tracking
+    from pipelines.tracking import Tracking, without_password
 
     tame_ray_data()
     exp = changed(Experiment.model_validate(job.settings), {**point["settings"], "seed": point["seed"]})
@@ -90,7 +90,7 @@ def run_point(point: dict[str, Any], job: Job, trial: Any) -> dict[str, Any]:
         tracking.fail()
         raise
     tracking.finish(rows)
-    where = {"tracking_uri": job.uri, "experiment_id": tracking.experiment_id}
+    where = {"tracking_uri": without_password(job.uri), "experiment_id": tracking.experiment_id}
     sweep = {"name": job.sweep, "run": job.run, "base": base_of(job), "label": point["label"]}
     sweep |= {"settings": point["settings"]}
     stages = [asdict(event) for event in store.events]

@@ -1,0 +1,136 @@
+"""MLflow behind a real server that goes away and comes back, and what of its address may be shown."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import mlflow
+import pytest
+
+from pipelines.outbox import Outbox
+from pipelines.tracking import Tracking, how_to_look, without_password
+
+
+class Away(Exception):
+    pass
+
+
+class Refused(Exception):
+    pass
+
+
+def test_calls_wait_in_order_and_refused_ones_do_not_hold_others_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    said: list[str] = []
+    monkeypatch.setattr("pipelines.outbox.log.warning", lambda text, *values: said.append(text % values))
+    there = False
+
+    def call(name: str) -> None:
+        if not there:
+            raise Away
+        if name == "bad":
+            raise Refused("never")
+        done.append(name)
+
+    outbox = Outbox("here", lambda error: isinstance(error, Refused), pause=0.0)
+    for name in ("a", "bad", "b"):
+        outbox.put(lambda name=name: call(name))
+    assert (done, outbox.is_empty, outbox.flush(0)) == ([], False, False)
+    there = True
+    outbox.put(lambda: call("c"))
+    assert (done, outbox.is_empty) == (["a", "b", "c"], True)
+    assert sum("does not answer (Away)" in line for line in said) == 1, "one line for one absence"
+    assert sum("refuses a call (never)" in line for line in said) == 1
+
+
+def test_a_server_that_is_away_is_not_asked_at_every_step() -> None:
+    asked: list[float] = []
+
+    def call() -> None:
+        asked.append(time.monotonic())
+        raise Away
+
+    outbox = Outbox("here", lambda error: False, pause=60.0)
+    for _ in range(10):
+        outbox.put(call)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("https://me:secret@host/a", "https://me:***@host/a"),
+        ("postgresql://me:p%40ss@host:5432/db", "postgresql://me:***@host:5432/db"),
+        ("sqlite:////tmp/a.db", "sqlite:////tmp/a.db"),
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
+        ("http://[", "http://["),
+    ],
+)
+def test_passwords_are_not_shown(uri: str, shown: str) -> None:
+    assert without_password(uri) == shown
+    assert "secret" not in how_to_look(uri)
+
+
+def test_how_to_look_at_runs() -> None:
+    assert how_to_look("http://127.0.0.1:5001") == "in a browser, at http://127.0.0.1:5001"
+    assert "mlflow ui --backend-store-uri sqlite:////tmp/a.db --host 127.0.0.1" in how_to_look("sqlite:////tmp/a.db")
+
+
+@contextmanager
+def server(folder: Path, port: int) -> Iterator[str]:
+    """A real MLflow server on loopback, killed at the end."""
+    mlflow_program = Path(sys.executable).parent / "mlflow"
+    where = ["--backend-store-uri", f"sqlite:///{folder}/server.db", "--artifacts-destination", f"{folder}/files"]
+    command = [mlflow_program, "server", *where, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 90
+        while True:
+            try:
+                urlopen(f"{address}/health", timeout=2).close()
+                break
+            except (URLError, OSError):
+                assert process.poll() is None, "the server has ended"
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        yield address
+    finally:
+        subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
+        process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.mark.slow
+def test_a_server_that_comes_back_has_missed_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.outbox.PAUSE", 0.0)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    port = free_port()
+    settings = {"seed": 3, "data": {"path": "s3://me:secret@bucket/a"}}
+    rows = [{"name": "BoWNet", "metrics": {"linear/top1": 50.0}}]
+    with server(tmp_path, port) as address:
+        tracking = Tracking(address, "outage", settings, {})
+        tracking._log_history("BoWNet", "key", "train", [{"epoch": 1, "time": 1.0, "loss": 4.0}])
+    tracking._log_history("BoWNet", "key", "train", [{"epoch": 2, "time": 2.0, "loss": 3.0}])
+    tracking._log_history("RotNet", "other", "train", [{"epoch": 1, "time": 2.0, "loss": 1.0}])
+    with server(tmp_path, port) as address:
+        tracking.finish(rows)
+        client = mlflow.MlflowClient(address)
+        runs = {run.info.run_name: run for run in client.search_runs([str(tracking.experiment_id)])}
+        assert runs.keys() == {"outage", "BoWNet", "RotNet"}
+        assert {run.info.status for run in runs.values()} == {"FINISHED"}
+        assert runs["outage"].data.params == {"seed": "3", "data.path": "s3://me:***@bucket/a"}
+        assert runs["outage"].data.metrics["linear/top1"] == 50.0
+        losses = client.get_metric_history(runs["BoWNet"].info.run_id, "train/loss")
+        assert [(m.step, m.value) for m in losses] == [(1, 4.0), (2, 3.0)]

@@ -1,0 +1,113 @@
+"""What an intruder could try with files that people pass around; SECURITY.md has the promises."""
+
+import io
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from bownet.config import Data
+from bownet.images.sources import open_source
+from bownet.images.sources.voc import parse_annotation
+from bownet.nets.checkpoint import load_backbone
+from bownet.training import how_far
+from bownet.words.vocabulary_file import Vocabulary
+from pipelines.store import Folder
+from pipelines.store.artifacts import cache_folder
+
+
+class Code:
+    """Unpickled, it leaves a file behind."""
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (Path("ran"),))
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert not (tmp_path / "ran").exists(), "a file has run code"
+
+
+def evil() -> bytes:
+    file = io.BytesIO()
+    torch.save({"x": Code()}, file)
+    return file.getvalue()
+
+
+def test_the_trap_works(tmp_path: Path) -> None:
+    torch.load(io.BytesIO(evil()), weights_only=False)
+    assert (tmp_path / "ran").exists()
+    (tmp_path / "ran").unlink()
+
+
+def test_a_planted_checkpoint_of_a_training_runs_nothing() -> None:
+    with pytest.raises(Exception, match="weights_only|Unsupported"):
+        how_far(evil())
+
+
+@pytest.mark.parametrize("load", [load_backbone, Vocabulary.load])
+def test_weights_and_vocabularies_run_nothing(load: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(evil())
+    with pytest.raises(ValueError, match=r"a\.safetensors"):
+        load(tmp_path / "a.safetensors")
+
+
+def test_arrays_of_the_store_run_nothing(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([Code()], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match="allow_pickle"):
+        Folder(str(tmp_path)).read_npy("a.npy")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b'<!DOCTYPE a [<!ENTITY b "cc"><!ENTITY d "&b;&b;&b;">]>',
+        b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>',
+        b"<!doctype a>",
+    ],
+)
+def test_annotations_define_nothing(head: bytes) -> None:
+    with pytest.raises(ValueError, match="has a document type"):
+        parse_annotation(head + b"<annotation/>")
+    assert parse_annotation(b"<?xml version='1.0'?><!-- a --><annotation/>") == {"boxes": [], "classes": {}}
+
+
+def test_names_in_an_archive_lead_nowhere(tmp_path: Path) -> None:
+    """Members are read where they are and never written to a disk; links are passed over."""
+    picture = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(picture, "PNG")
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for name in ("../../x.png", "/etc/x.png", "plain.png"):
+            member = tarfile.TarInfo(name)
+            member.size = len(picture.getvalue())
+            tar.addfile(member, io.BytesIO(picture.getvalue()))
+        link = tarfile.TarInfo("link.png")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    before = sorted(tmp_path.rglob("*"))
+    source = open_source(Data(kind="webdataset", path=str(tmp_path), test_fraction=0.3))
+    names = [p.name for split in source.splits.values() for p in split.part(np.arange(len(split))).read()]
+    assert not any("link" in name for name in names)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert not (tmp_path.parents[1] / "x.png").exists()
+
+
+def test_names_in_the_store_lead_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"\.\."):
+        Folder(str(tmp_path / "store")).write_bytes("../outside", b"")
+
+
+def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOWNET_CACHE", str(tmp_path / "mine"))
+    assert cache_folder() == tmp_path / "mine"
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
+    os.chmod(tmp_path / "mine", 0o777)
+    with pytest.raises(ValueError, match=r"BOWNET_CACHE=.*mine: others may write there"):
+        cache_folder()
