@@ -63,7 +63,10 @@ def tune_trials(
         search_alg=None if tried else optuna(job),
         scheduler=asha(job) if options.scheduler == "asha" else None,
     )
-    trainable = tune.with_resources(tune.with_parameters(run_trial, job=job), {"CPU": 0.01})
+    # A trial only waits. Tune wants it to ask for something: even a hundredth of a CPU would leave a node with one CPU
+    # less for tasks, each of which needs a whole one.
+    nothing = tune.PlacementGroupFactory([{"memory": 1 << 20}])
+    trainable = tune.with_resources(tune.with_parameters(run_trial, job=job), nothing)
     telling = Telling(console, len(tried) or options.samples)
     where = tune.RunConfig(name=f"{job.run}", storage_path=f"{job.root}/tune", verbose=0, callbacks=[telling])
     results = tune.Tuner(trainable, param_space=space, tune_config=config, run_config=where).fit()
