@@ -63,16 +63,23 @@ def tune_trials(
         search_alg=None if tried else optuna(job),
         scheduler=asha(job) if options.scheduler == "asha" else None,
     )
-    # A trial only waits. Tune wants it to ask for something: even a hundredth of a CPU would leave a node with one CPU
-    # less for tasks, each of which needs a whole one.
-    nothing = tune.PlacementGroupFactory([{"memory": 1 << 20}])
-    trainable = tune.with_resources(tune.with_parameters(run_trial, job=job), nothing)
+    trainable = tune.with_resources(tune.with_parameters(run_trial, job=job), next_to_nothing())
     telling = Telling(console, len(tried) or options.samples)
     where = tune.RunConfig(name=f"{job.run}", storage_path=f"{job.root}/tune", verbose=0, callbacks=[telling])
     results = tune.Tuner(trainable, param_space=space, tune_config=config, run_config=where).fit()
     ended = [results[i] for i in range(len(results))]
     failed = [f"{name_of(one.config or {})}: failed: {_reason(one.error)}" for one in ended if one.error is not None]
     return failed, telling.early
+
+
+def next_to_nothing() -> Any:
+    """What a trial asks for, which only waits. Tune wants it to be something.
+
+    Even a hundredth of a CPU would leave a node with one less for tasks, each of which needs a whole one.
+    """
+    from ray import tune
+
+    return tune.PlacementGroupFactory([{"memory": 1 << 20}])
 
 
 def _reason(error: Exception) -> str:
