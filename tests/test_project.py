@@ -1,6 +1,7 @@
 """The files around the code: pins, Makefile, ignore files, cluster file."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import tomllib
@@ -11,6 +12,8 @@ import pytest
 import yaml
 from ray._private.runtime_env.packaging import create_package
 from ray.autoscaler._private.util import prepare_config, validate_config
+
+from pipelines.command_line import parse
 
 ROOT = Path(__file__).parents[1]
 PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][A-Za-z0-9.]*)( ; .+)?")
@@ -88,6 +91,32 @@ def test_cluster_file_is_valid_guarded_and_installs_the_extras() -> None:
     assert "--env RAY_AUTH_MODE=token" in config["docker"]["run_options"]
     assert "--dashboard-host=127.0.0.1" in config["head_start_ray_commands"][-1]
     assert any("[gpu]" in command for command in config["worker_setup_commands"])
+
+
+def test_the_kubernetes_job_is_guarded_and_of_the_same_ray() -> None:
+    job = yaml.safe_load((ROOT / "ray_job.yaml").read_text("utf-8"))
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    cluster = job["spec"]["rayClusterSpec"]
+    assert cluster["rayVersion"] == pins()["ray"]
+    assert cluster["authOptions"] == {"mode": "token"}
+    (workers,) = cluster["workerGroupSpecs"]
+    for pod in (cluster["headGroupSpec"]["template"]["spec"], workers["template"]["spec"]):
+        (container,) = pod["containers"]
+        assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+    program, *arguments = shlex.split(job["spec"]["entrypoint"])[1:]
+    assert (ROOT / program).is_file()
+    assert parse(None, arguments).store == "/store/results"
+    environment = yaml.safe_load(job["spec"]["runtimeEnvYAML"])
+    assert environment.keys() == {"working_dir", "env_vars"}
+
+
+def test_the_container_has_the_same_ray_and_all_packages() -> None:
+    lines = (ROOT / "Containerfile").read_text("utf-8").splitlines()
+    assert f"FROM rayproject/ray:{pins()['ray']}-py311-gpu" in lines
+    copied = {word for line in lines if line.startswith("COPY") for word in line.split()[2:-1]}
+    assert copied >= {"bownet", "evaluation", "pipelines", "pyproject.toml", "constraints.txt"}
+    assert all((ROOT / name).exists() for name in copied)
 
 
 def test_a_job_uploads_the_code_and_nothing_else(tmp_path: Path) -> None:
