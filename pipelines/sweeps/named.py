@@ -46,7 +46,7 @@ def layer(exp: Experiment) -> list[Point]:
 def findings(exp: Experiment) -> list[Point]:
     """Everything that the twelve claims compare (pipelines/findings.py)."""
     k = exp.vocabulary.size
-    constant = {**exp.student.optimiser.model_dump(), "schedule": "step", "drops": ()}
+    constant = {**_as_long_as_a_student(exp), "schedule": "step", "drops": ()}
     clustering = {
         "rounds": 0,
         "teacher.kind": "deeper_clustering",
@@ -77,8 +77,13 @@ def _relative_location(exp: Experiment) -> Point:
     """Trained as long as a student where RotNet, which sees every image four times, is trained for less."""
     settings: dict[str, object] = {"teacher.kind": "relative_location"}
     if exp.teacher.optimiser.epochs < exp.student.optimiser.epochs:
-        settings["teacher.optimiser"] = exp.student.optimiser.model_dump()
+        settings["teacher.optimiser"] = _as_long_as_a_student(exp)
     return Point("RelLoc", settings)
+
+
+def _as_long_as_a_student(exp: Experiment) -> dict[str, object]:
+    """As many epochs and steps, at the rate of a teacher: that of a student is one for bags of words."""
+    return {**exp.student.optimiser.model_dump(), "lr": exp.teacher.optimiser.lr}
 
 
 def _random(exp: Experiment) -> Point:

@@ -51,7 +51,8 @@ def show(points: Sequence[Summary], records: Sequence[Record], title: str, conso
     columns = columns_of([record.rows[-1] for record in records if record.rows])
     console.print(escape(title), soft_wrap=True)
     table = Table()
-    for name in ("point", "model", "seeds"):
+    table.add_column("point", overflow="fold", min_width=min(30, max((len(p.label) for p in points), default=5)))
+    for name in ("model", "seeds"):
         table.add_column(name)
     for _, metric in columns:
         table.add_column(heading(metric), justify="right")

@@ -40,18 +40,20 @@ def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
         PATH=f"{binaries}:{os.environ['PATH']}",  # as after `. .venv/bin/activate`
     )
     ports = ["--port=26379", "--dashboard-port=28265", "--ray-client-server-port=26001"]
+    ports += ["--dashboard-agent-listen-port=28366"]  # its default may be another Ray's on this machine
     start = [ray, "start", "--head", "--num-cpus=2", "--dashboard-host=127.0.0.1", *ports]
     # `ray stop` would end every Ray on this machine; a blocking start ends what it has started
     process = subprocess.Popen([*start, "--block"], env=variables, cwd=tmp_path)
     submit = variables | {"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:28265", "RAY": ray}
     try:
         for _ in range(60):
-            listed = subprocess.run([ray, "job", "list"], env=submit, cwd=tmp_path, capture_output=True, text=True)
-            if listed.returncode == 0:
+            first = [ray, "job", "submit", "--no-wait", "--", "true"]  # taken when there is an agent for it
+            tried = subprocess.run(first, env=submit, cwd=tmp_path, capture_output=True, text=True)
+            if tried.returncode == 0:
                 break
             time.sleep(1)
         else:
-            pytest.fail(f"the cluster did not come up: {listed.stderr}")
+            pytest.fail(f"the cluster did not come up: {tried.stderr}")
         yield submit
     finally:
         process.terminate()
@@ -72,3 +74,38 @@ def test_submitted_as_a_job(cluster: dict[str, str], tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "linear top1" in done.stdout
     assert [row["name"] for row in json.loads(report.read_text())["rows"]] == ["random", "RotNet", "BoWNet"]
+
+
+def test_a_stopped_job_goes_on_when_it_is_submitted_again(cluster: dict[str, str], tmp_path: Path) -> None:
+    """`ray job stop` in the middle of the student's training; its log tells what went on, and no secret."""
+    store, report = tmp_path / "store", tmp_path / "report.json"
+    ray = cluster["RAY"]
+    program = ["python", "pipelines/full.py", "smoke", "--student.optimiser.epochs", "40", "--store", str(store)]
+    settings = json.dumps({"env_vars": {"A_SECRET": "not-to-be-logged"}})
+    submit = [ray, "job", "submit", "--working-dir", ".", "--runtime-env-json", settings]
+
+    def run(*command: str) -> str:
+        done = subprocess.run(command, env=cluster, cwd=ROOT, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    run(*submit, "--no-wait", "--submission-id", "first", "--", *program)
+    deadline = time.monotonic() + 300
+    while not list(store.glob("scratch/student/*/checkpoint.pt")):
+        assert time.monotonic() < deadline, run(ray, "job", "logs", "first")
+        time.sleep(0.05)
+    run(ray, "job", "stop", "first")
+    assert "Job 'first' was stopped" in run(ray, "job", "status", "first")
+    log = run(ray, "job", "logs", "first")
+    assert "RotNet: training" in log
+    assert "BoWNet: training" in log
+    teacher = {path: path.stat().st_mtime_ns for path in store.glob("artifacts/teacher/*/manifest.json")}
+    assert len(teacher) == 1
+    assert not list(store.glob("artifacts/student/*"))
+    log += run(*submit, "--submission-id", "second", "--", *program, "--json", str(report))
+    made = json.loads(report.read_text())
+    cached = {stage["name"]: stage["cached"] for stage in made["stages"]}
+    assert (cached["teacher"], cached["words"], cached["student"]) == (True, True, False)
+    assert {path: path.stat().st_mtime_ns for path in teacher} == teacher
+    for secret in ("not-to-be-logged", cluster["RAY_AUTH_TOKEN"]):
+        assert secret not in log
