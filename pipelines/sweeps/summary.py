@@ -51,14 +51,13 @@ def show(points: Sequence[Summary], records: Sequence[Record], title: str, conso
     columns = columns_of([record.rows[-1] for record in records if record.rows])
     console.print(escape(title), soft_wrap=True)
     table = Table()
-    table.add_column("point", overflow="fold", min_width=min(30, max((len(p.label) for p in points), default=5)))
-    for name in ("model", "seeds"):
-        table.add_column(name)
+    table.add_column("point", overflow="fold")
     for _, metric in columns:
         table.add_column(heading(metric), justify="right")
     for point in points:
         cells = [said(point.scores.get(metric)) for _, metric in columns]
-        table.add_row(escape(point.label), escape(point.model), " ".join(map(str, point.seeds)), *cells)
+        of = f"{point.model}, seed{'s' * (len(point.seeds) > 1)} {' '.join(map(str, point.seeds))}"
+        table.add_row(f"{escape(point.label)}\n[dim]{escape(of)}[/dim]", *cells)
     console.print(table)
 
 
