@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,35 +69,44 @@ def said(score: Interval | None) -> str:
 
 
 def draw(points: Sequence[Summary], metric: str, title: str, path: Path) -> None:
-    """The metric of each point with its interval, against the swept number where there is one, else side by side."""
+    """The metric of each point with its interval: against the swept number where there is one, else a line each."""
     from matplotlib.figure import Figure
 
     shown = [point for point in points if metric in point.scores]
     scores = [point.scores[metric] for point in shown]
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    x, name = _axis(shown)
-    heights = [score.mean for score in scores]
-    axes.errorbar(x, heights, yerr=[score.half or 0 for score in scores], fmt="o-" if name else "o", capsize=4)
-    if name:
+    means, halves = [score.mean for score in scores], [score.half or 0 for score in scores]
+    if axis := axis_of(shown):
+        name, x = axis
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        axes = figure.add_subplot()
+        axes.errorbar(x, means, yerr=halves, fmt="o-", capsize=4)
         axes.set_xlabel(name)
-        if min(x, default=0) > 0 and max(x) >= 8 * min(x):
+        if min(x) > 0 and max(x) >= 8 * min(x):
             axes.set_xscale("log", base=2)
             axes.set_xticks(x, [f"{value:g}" for value in x])
             axes.minorticks_off()
+        axes.set_ylabel(f"{heading(metric)}, %")
     else:
-        axes.set_xticks(x, [point.label for point in shown], rotation=30, ha="right")
-    axes.set_ylabel(f"{heading(metric)}, %")
-    axes.set_title(title, fontsize=10)
+        labels = [textwrap.fill(point.label, 36) for point in shown]
+        lines = sum(label.count("\n") + 1 for label in labels)
+        figure = Figure(figsize=(7, 1.4 + 0.28 * lines), layout="constrained")
+        axes = figure.add_subplot()
+        axes.errorbar(means, range(len(shown)), xerr=halves, fmt="o", capsize=4)
+        axes.set_yticks(range(len(shown)), labels)
+        axes.invert_yaxis()
+        axes.margins(y=0.5 / max(1, len(shown)))
+        axes.set_xlabel(f"{heading(metric)}, %")
+    figure.suptitle(textwrap.fill(title, 80), fontsize=10)
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=120)
 
 
-def _axis(points: Sequence[Summary]) -> tuple[list[float], str]:
-    """Positions, and the one swept setting if it is the same number setting of every point."""
-    names = {tuple(point.settings) for point in points}
-    if len(names) == 1 and len(name := next(iter(names))) == 1:
-        values = [point.settings[name[0]] for point in points]
-        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            return [float(value) for value in values], name[0]
-    return [float(i) for i in range(len(points))], ""
+def axis_of(points: Sequence[Summary]) -> tuple[str, list[float]] | None:
+    """The one setting that differs, and its values, if it is a number of every point."""
+    names = {name for point in points for name in point.settings}
+    differ = [name for name in names if len({repr(point.settings.get(name)) for point in points}) > 1]
+    if len(differ) != 1:
+        return None
+    values = [point.settings.get(differ[0]) for point in points]
+    numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    return (differ[0], numbers) if len(numbers) == len(values) else None

@@ -21,6 +21,7 @@ from pipelines.records import read_records
 from pipelines.sweep import sweep
 from pipelines.sweeps.named import NAMED
 from pipelines.sweeps.space import Axis, changed, drawn, grid, parse_space
+from pipelines.sweeps.summary import Summary, axis_of
 
 PROGRAM = [sys.executable, str(ROOT / "pipelines" / "sweep.py")]
 DEMO = PRESETS["demo"]()
@@ -75,6 +76,17 @@ def test_named_sweeps_fit_any_preset_of_one_round(name: str, preset: str) -> Non
 def test_the_papers_vocabulary_sizes() -> None:
     points = NAMED["vocabulary-size"](PRESETS["cifar100/bownet"]())
     assert [point.settings["vocabulary.size"] for point in points] == [512, 1024, 2048, 4096]
+
+
+def test_the_figure_has_an_axis_where_one_number_differs() -> None:
+    def points(*settings: dict[str, Any]) -> list[Summary]:
+        return [Summary("", one, "BoWNet", (0,), {}, ()) for one in settings]
+
+    k, lr, cutmix = "vocabulary.size", "student.optimiser.lr", "student.cutmix"
+    assert axis_of(points({k: 4, lr: 0.1}, {k: 8, lr: 0.1})) == (k, [4.0, 8.0])
+    assert axis_of(points({k: 4, lr: 0.1}, {k: 8, lr: 0.2})) is None
+    assert axis_of(points({cutmix: True}, {cutmix: False})) is None
+    assert axis_of(points({}, {k: 8})) is None
 
 
 MISTAKES = {
