@@ -207,14 +207,14 @@ class Tracking(Observer):
         self._end("FAILED")
 
     def _end(self, status: str) -> None:
-        """A server that is away now is waited for a while, since nothing is lost but these seconds."""
+        """A server that was there and is away now is waited for a while: it may be back in some seconds."""
 
         def end() -> None:
             for run in [*self._children.values(), self._run_of(None)]:
                 self._client.set_terminated(run, status)
 
         self._outbox.put(end)
-        if not self._outbox.flush(LAST_WAIT):
+        if not self._outbox.flush(LAST_WAIT if self.run_id else 0):
             log.warning(
                 "MLflow at %s has not got all of this run; the same command logs it anew, from the store",
                 without_password(self.uri),
