@@ -31,10 +31,10 @@ def learning_rate(config: Optimiser, epoch: float) -> float:
 
 
 def low_precision(config: Optimiser, device: torch.device) -> torch.dtype | None:
-    """What activations are computed in where it is not float32. A CPU without special units is slower with it."""
-    if device.type != "cuda" or config.precision == "float32":
-        return None
-    return torch.bfloat16 if config.precision == "bfloat16" else torch.float16
+    """What activations are computed in where it is not float32; float16 needs a GPU."""
+    if config.precision == "bfloat16":
+        return torch.bfloat16
+    return torch.float16 if config.precision == "float16" and device.type == "cuda" else None
 
 
 @runtime_checkable
