@@ -14,10 +14,10 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c '$(SUPPORTED)' 2>/dev/null && echo $$python && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format clean mlflow
+.PHONY: help setup demo test test-faults test-slow lint format clean mlflow
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP)  ## create .venv and install the project into it
 
@@ -36,7 +36,10 @@ demo: $(STAMP)  ## run the whole experiment at a small scale into STORE (default
 	$(BIN)/python pipelines/full.py demo --store $(STORE) $(ARGS)
 
 test: $(STAMP)  ## run the tests, without the slow ones
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not faults" $(ARGS)
+
+test-faults: $(STAMP)  ## run the tests that kill workers, nodes and drivers of a cluster in every stage
+	$(BIN)/python -m pytest -m faults $(ARGS)
 
 test-slow: $(STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow $(ARGS)

@@ -24,12 +24,18 @@ class Resources(Settings):
     """Training workers. None: one per GPU, or one in all without GPUs."""
     min_workers: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Go on with as few when nodes are lost, and with more when they are back. None: wait for all of them."""
+    gpu: bool | None = None
+    """Train on GPUs. None: where the cluster has some."""
     cpus_per_worker: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPUs, and so threads, of a training worker, all on one node. None: as many as all workers can have."""
     stream: bool | None = None
     """Stream training images from the store instead of keeping them in memory. None: when they do not fit."""
     trainer: Literal["ray_train", "task"] = "ray_train"
     """Ray Train, or for a single worker a plain Ray task, which starts ten seconds sooner."""
+    wait_minutes: Annotated[float, Field(ge=0, le=10080)] = 0.0
+    """How long to wait for nodes that an autoscaler may bring, or people, if the cluster lacks what is asked for."""
+    stall_minutes: Annotated[float, Field(gt=0, le=10080)] = 60.0
+    """What shows no sign of life for so long ends with a message. Ample for one shard, or an iteration of k-means."""
 
     @model_validator(mode="after")
     def _one_worker_in_a_task(self) -> Resources:
@@ -51,6 +57,7 @@ class Machine:
     min_workers: int | None = None  # fewer than `workers`, if training may go on with fewer
     in_task: bool = False  # the one worker is a Ray task, without Ray Train's processes around it
     gpus_per_worker: float = 1.0  # where there are GPUs; several tasks may share one
+    stall_seconds: float = 3600.0  # what shows no sign of life for so long is given up
 
     def describe(self) -> str:
         device = f"{self.workers} GPU" if self.gpu else f"{self.cpus_per_worker} CPU"
@@ -158,6 +165,10 @@ def survey(resources: Resources, board: Any = None) -> Machine:
 
     nodes = [Node.of(node["Resources"]) for node in ray.nodes() if node["Alive"]]
     cpus, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
+    if resources.gpu and not gpus:
+        raise ValueError("resources.gpu=True: the cluster has no GPUs; add a node that has some")
+    if resources.gpu is False:
+        gpus = 0
     in_task = resources.trainer == "task"
     workers = resources.workers or (1 if in_task else max(1, gpus))
     if gpus and workers > gpus:
@@ -172,7 +183,17 @@ def survey(resources: Resources, board: Any = None) -> Machine:
             f"resources.workers={workers} x cpus_per_worker={threads}: the cluster has {there} CPUs on its nodes, and "
             "a worker must find all of its own on one; ask for fewer"
         )
-    return Machine(workers, threads, gpus > 0, max(1, cpus), resources.stream, board, fewest, in_task)
+    return Machine(
+        workers,
+        threads,
+        gpus > 0,
+        max(1, cpus),
+        resources.stream,
+        board,
+        fewest,
+        in_task,
+        stall_seconds=resources.stall_minutes * 60,
+    )
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ import psutil
 from rich.console import Console
 from rich.markup import escape
 
+from pipelines.cluster import Cluster
 from pipelines.command_line import EvaluationOptions, Options, Running
 from pipelines.evaluators import Row
-from pipelines.machine import connect, survey
+from pipelines.machine import connect
 from pipelines.plan import Plan
 from pipelines.progress import Collector, Display, start_board
 from pipelines.records import Record, write_record
@@ -93,21 +94,21 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
     uri = tracking_uri(store.root)
     settings = options.experiment.model_dump(mode="json")
     keys = {step.stage.label: step.artifact.ref for step in plan.steps}
-    board = None
+    board, todo = None, ""
     if plan.to_do:
         connect()
         board = start_board()
-        store.machine = survey(options.resources, board)
+        store.machine = Cluster(options.resources, board, lambda text: console.print(escape(text), soft_wrap=True))
+        todo = f"{len(plan.to_do)} of {len(plan.steps)} stages to do on {store.machine().describe()}"
     if not options.quiet:
-        todo = (
-            f"{len(plan.to_do)} of {len(plan.steps)} stages to do on {store.machine.describe()}" if plan.to_do else ""
-        )
         console.print(f"{options.experiment.name}: {todo or f'every one of {len(plan.steps)} stages is cached'}")
         for text in plan.notes:
             console.print(escape(text), highlight=False, soft_wrap=True)
     tracking = Tracking(uri, options.experiment.name, settings, keys)
     display = Display(console, len(plan.steps), options.quiet, told=plan.notes)
     store.observer = Both(display, tracking)
+    if board is not None:
+        store.machine.tell = store.note
     run_id = tracking.run_id or f"local-{time.time_ns()}"
     store.record_run(run_id, keys.values(), {"experiment": options.experiment.name})
     try:
@@ -125,9 +126,10 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
         "rows": [{**row.result(), "scale": scale} for row in rows],
         "stages": [asdict(event) for event in store.events],
         "seconds": time.perf_counter() - started,
-        "mlflow": {"tracking_uri": without_password(uri), "run_id": tracking.run_id},
+        "mlflow": {"tracking_uri": without_password(uri)},
     }
     tracking.finish(report["rows"])
+    report["mlflow"]["run_id"] = tracking.run_id  # a server that was away at the start may have come since
     where = {"tracking_uri": without_password(uri), "experiment_id": tracking.experiment_id}
     write_record(store.root, Record(run_id, settings, report["rows"], report["seconds"], where, {}, report["stages"]))
     if options.json_file:

@@ -30,8 +30,12 @@ class Board:
         self._records.append(record)
         self._posted += 1
 
+    def beat(self) -> None:
+        """A sign of life of work that has nothing to tell."""
+        self._posted += 1
+
     def posted(self) -> int:
-        """How many records there have been."""
+        """How many records and beats there have been."""
         return self._posted
 
     def take(self) -> list[Record]:
@@ -40,9 +44,12 @@ class Board:
 
 
 def start_board() -> Any:
+    """On the node of the program that asks, which ends with it anyway; started again if its process dies."""
     import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    return ray.remote(num_cpus=0)(Board).remote()
+    here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    return ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(Board).remote()
 
 
 def posted(board: Any) -> int:

@@ -56,7 +56,7 @@ def test_every_dependency_of_a_set_up_is_pinned() -> None:
 @needs_make
 def test_make_alone_lists_every_target() -> None:
     listed = set(re.findall(r"^  make ([a-z-]+) +\S", make(), re.MULTILINE))
-    assert listed == {"help", "setup", "demo", "test", "test-slow", "lint", "format", "clean", "mlflow"}
+    assert listed == {"help", "setup", "demo", "test", "test-faults", "test-slow", "lint", "format", "clean", "mlflow"}
     assert make() == make("help")
 
 
@@ -66,7 +66,7 @@ def test_make_alone_lists_every_target() -> None:
     [
         (["demo"], "pipelines/full.py demo --store store"),
         (["demo", "STORE=/data/s", "ARGS=--seed 1"], "pipelines/full.py demo --store /data/s --seed 1"),
-        (["test"], '-m pytest -m "not slow"'),
+        (["test"], '-m pytest -m "not slow and not faults"'),
         (["test-slow"], "-m pytest -m slow"),
         (["mlflow"], "--backend-store-uri sqlite:///store/mlflow.db --host 127.0.0.1 --port 5000"),
         (["lint"], "ruff format --check"),
@@ -91,6 +91,9 @@ def test_cluster_file_is_valid_guarded_and_installs_the_extras() -> None:
     assert "--env RAY_AUTH_MODE=token" in config["docker"]["run_options"]
     assert "--dashboard-host=127.0.0.1" in config["head_start_ray_commands"][-1]
     assert any("[gpu]" in command for command in config["worker_setup_commands"])
+    kinds = config["available_node_types"]
+    assert kinds["spot"]["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
+    assert kinds["spot"]["node_config"]["InstanceType"] == kinds["gpu"]["node_config"]["InstanceType"]
 
 
 def test_the_kubernetes_job_is_guarded_and_of_the_same_ray() -> None:

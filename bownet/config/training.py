@@ -46,7 +46,7 @@ class Optimiser(Settings):
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Decay per step of a moving average of the weights, which is what is kept in the end; 0 keeps the weights."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Of activations. bfloat16 is faster on GPUs and on CPUs that have it, slower on others; float16 is for GPUs only."""
+    """Of activations. bfloat16 is faster on GPUs and on CPUs that have it, slower on others; float16 is for GPUs."""
     compile: bool = False
     """torch.compile: a slow start, then faster steps."""
     sync_batch_norm: bool = False

@@ -8,6 +8,7 @@ way: a new run goes on where the last one stopped.
 from __future__ import annotations
 
 import io
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,12 +26,14 @@ from bownet.words.kmeans import Clusters, State, kmeans, sample_rows
 from bownet.words.nearest import Assigner, Sums
 from bownet.words.pca import PCA, fit_pca
 from pipelines.machine import Machine
-from pipelines.stages import watch
+from pipelines.stages.one_task import in_one_task
+from pipelines.stages.watch import stalled
 from pipelines.store import Folder
 
 CHECKPOINT = "kmeans.pt"
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 SMALL_BYTES = 64 << 20  # so many more are worth another worker
+GPU_BYTES = 8 << 30  # of vectors that a GPU should hold at most
 PCA_SAMPLE = 65_536  # vectors
 
 
@@ -81,6 +84,18 @@ class Vectors:
         return shares
 
 
+def workers_for(vectors: Vectors, most: int, gpu: bool) -> int:
+    """How many workers pay. Each sends its sums to the driver, which takes longer the more of them there are.
+
+    With n GPUs the products take 1/n of their time and the sums n times theirs, whatever the dimensions and the words:
+    at 14 TFLOP/s and 10 Gbit/s the n below is the fastest (docs/scale.md). Of CPUs only their start counts.
+    """
+    size = len(vectors) * vectors.channels * 4
+    if gpu:
+        return min(most, max(1, round(math.sqrt(len(vectors) / 45_000)), math.ceil(size / GPU_BYTES)))
+    return min(most, max(1, round(size / SMALL_BYTES)))
+
+
 class Worker:
     """A share of the vectors in the memory of one process, or of its GPU. Runs as a Ray actor."""
 
@@ -115,8 +130,8 @@ class RaySource:
 
         self._ray = ray
         self._count = len(vectors)
-        size = len(vectors) * vectors.channels * 4
-        wanted = machine.workers if machine.gpu else min(machine.cpus, max(1, round(size / SMALL_BYTES)))
+        self._stall_seconds = machine.stall_seconds
+        wanted = workers_for(vectors, machine.workers if machine.gpu else machine.cpus, machine.gpu)
         threads = 1 if wanted > 1 else machine.cpus_per_worker  # which one node is known to have
         options: Any = {"num_cpus": threads, "num_gpus": 1 if machine.gpu else 0}
         actor: Any = ray.remote(max_restarts=-1, max_task_retries=-1, scheduling_strategy="SPREAD", **options)(Worker)
@@ -151,9 +166,9 @@ class RaySource:
 
     def _all(self, refs: list[Any]) -> list[Any]:
         try:
-            return list(self._ray.get(refs, timeout=watch.STALL_SECONDS))
+            return list(self._ray.get(refs, timeout=self._stall_seconds))
         except self._ray.exceptions.GetTimeoutError:
-            raise watch.stalled("k-means") from None
+            raise stalled("k-means", self._stall_seconds) from None
 
 
 def cluster_vectors(
@@ -165,7 +180,7 @@ def cluster_vectors(
     on_iteration: Callable[[int, float], None],
 ) -> tuple[Clusters, PCA | None]:
     """Centroids of all vectors, from the last checkpoint if there is one."""
-    pca = learn_pca(vectors, config, seed)
+    pca = learn_pca(vectors, config, seed, machine)
     source = RaySource(vectors, pca, machine)
     saved = 0.0
 
@@ -200,12 +215,10 @@ def cluster_vectors(
     return clusters, pca
 
 
-def learn_pca(vectors: Vectors, config: Vocabulary, seed: int) -> PCA | None:
+def learn_pca(vectors: Vectors, config: Vocabulary, seed: int, machine: Machine) -> PCA | None:
     """Principal components of a sample, in one task and with one thread, so that they do not depend on the machine."""
     if config.pca is None:
         return None
-    import ray
-
     components = config.pca
 
     def fit() -> PCA:
@@ -213,5 +226,4 @@ def learn_pca(vectors: Vectors, config: Vocabulary, seed: int) -> PCA | None:
         rows = sample_rows(len(vectors), min(len(vectors), PCA_SAMPLE), seed)
         return fit_pca(vectors.read_rows(rows), components, config.whiten)
 
-    pca: PCA = ray.get(ray.remote(num_cpus=1)(fit).remote())
-    return pca
+    return in_one_task(fit, (), machine, "principal components", 1)

@@ -40,7 +40,7 @@ def fan_out(machine: Machine, label: str, what: str) -> Callable[..., list[Any]]
                     record = {"kind": "unit", "label": label, "key": "", "what": what, "epoch": done}
                     machine.board.post.remote({**record, "epochs": len(units)})
 
-        run_watched(collect, lambda: done, label)
+        run_watched(collect, lambda: done, label, machine.stall_seconds)
         return results
 
     return run

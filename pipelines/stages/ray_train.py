@@ -10,10 +10,9 @@ from typing import Any
 from pipelines.machine import Machine
 from pipelines.priority import before_helpers
 from pipelines.progress import posted
+from pipelines.stages.one_task import MAX_FAILURES, in_one_task
 from pipelines.stages.watch import run_watched
 from pipelines.store import Workspace
-
-MAX_FAILURES = 8  # of workers or nodes, after which something else must be wrong
 
 
 def on_workers(
@@ -56,7 +55,7 @@ def on_workers(
             failure_config=FailureConfig(max_failures=MAX_FAILURES),
         ),
     )
-    if refusal := _fit(trainer, machine.board, label).return_value:
+    if refusal := _fit(trainer, machine, label).return_value:
         raise ValueError(refusal)
 
 
@@ -77,7 +76,6 @@ def _in_task(
     loop: Callable[[dict[str, Any]], str | None], config: dict[str, Any], cpus: float, label: str, machine: Machine
 ) -> str | None:
     """The one worker as a Ray task: Ray Train's local mode gives the loop its surroundings, and no process more."""
-    import ray
 
     def run(config: dict[str, Any]) -> str | None:
         from ray.train import ScalingConfig
@@ -87,19 +85,15 @@ def _in_task(
         trainer: Any = TorchTrainer(loop, train_loop_config=config, scaling_config=local)  # type: ignore[arg-type]
         return trainer.fit().return_value
 
-    task = ray.remote(num_cpus=cpus, num_gpus=machine.gpus_per_worker if machine.gpu else 0, max_retries=MAX_FAILURES)
-    said: list[str | None] = []
-    life = time.monotonic if machine.board is None else partial(posted, machine.board)
-    run_watched(lambda: said.append(ray.get(task(run).remote(config))), life, label)
-    return said[0]
+    return in_one_task(run, (config,), machine, label, cpus, machine.gpus_per_worker if machine.gpu else 0)
 
 
-def _fit(trainer: Any, board: Any, what: str) -> Any:
+def _fit(trainer: Any, machine: Machine, what: str) -> Any:
     """`trainer.fit()` in a thread: in the main one Ray Train takes Ctrl-C for itself and ends without a word.
 
     For workers that a cluster does not have it would wait for ever. Training posts what it does every second or so.
     """
     result: list[Any] = []
-    life = time.monotonic if board is None else partial(posted, board)
-    run_watched(lambda: result.append(trainer.fit()), life, what)
+    life = time.monotonic if machine.board is None else partial(posted, machine.board)
+    run_watched(lambda: result.append(trainer.fit()), life, what, machine.stall_seconds)
     return result[0]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from evaluation.cards import Card, completed
 from evaluation.score import Score
+from pipelines.stages.one_task import in_one_task
 from pipelines.stages.pictures import class_counts_of, count_of, data_of, labels_of, names_of, shards_of
 from pipelines.store import Artifact, Workspace
 
@@ -65,7 +66,7 @@ def names_and_labels_sha256(images: Artifact, split: str) -> str:
 
 def on_worker(work: Workspace, function: Callable[..., T], *arguments: Any) -> T:
     """Run a function as a Ray task with as many threads as a training worker has. It reads its features itself."""
-    import ray
+    from ray.exceptions import RayTaskError
 
     threads = work.machine.cpus_per_worker
 
@@ -74,10 +75,9 @@ def on_worker(work: Workspace, function: Callable[..., T], *arguments: Any) -> T
         return function(*arguments)
 
     try:
-        result: T = ray.get(ray.remote(num_cpus=threads)(run).remote(*arguments))
-    except ray.exceptions.RayTaskError as error:
+        return in_one_task(run, arguments, work.machine, work.prefix, threads)
+    except RayTaskError as error:
         raise error.cause if isinstance(error.cause, ValueError) else error from None  # a line for the user
-    return result
 
 
 def write_score(work: Workspace, evaluator: str, score: Score, card: Card) -> dict[str, Any]:

@@ -64,7 +64,9 @@ def for_each_shard(
         for item in finished:
             done[item["number"]] = unpacked(item["made"])
 
-    run_watched(collect, lambda: (len(done), posted(machine.board)), label or "a pass over shards")
+    run_watched(
+        collect, lambda: (len(done), posted(machine.board)), label or "a pass over shards", machine.stall_seconds
+    )
     return [done[i] for i in range(len(rows))]
 
 

@@ -1,4 +1,4 @@
-"""Waiting for a cluster, but not for ever: what shows no sign of life for an hour ends with a message."""
+"""Waiting for a cluster, but not for ever: what shows no sign of life for long ends with a message."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 
-STALL_SECONDS = 3600.0  # ample for one shard, or one iteration of k-means
 _THREAD = "watched work"
 SECONDS_BETWEEN_LOOKS = 5.0
 
 
-def run_watched(work: Callable[[], None], sign_of_life: Callable[[], object], what: str) -> None:
-    """Run `work` in a thread; raise what it raises, and RuntimeError when `sign_of_life` has long been the same."""
+def run_watched(work: Callable[[], None], sign_of_life: Callable[[], object], what: str, seconds: float) -> None:
+    """Run `work` in a thread; raise what it raises, and RuntimeError when `sign_of_life` is the same for so long."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -25,11 +24,11 @@ def run_watched(work: Callable[[], None], sign_of_life: Callable[[], object], wh
     thread.start()
     last, since = sign_of_life(), time.monotonic()
     while thread.is_alive():
-        thread.join(min(SECONDS_BETWEEN_LOOKS, STALL_SECONDS / 10))
+        thread.join(min(SECONDS_BETWEEN_LOOKS, seconds / 10))
         if (now := sign_of_life()) != last:
             last, since = now, time.monotonic()
-        if thread.is_alive() and time.monotonic() - since > STALL_SECONDS:
-            raise stalled(what)
+        if thread.is_alive() and time.monotonic() - since > seconds:
+            raise stalled(what, seconds)
     if raised:
         raise raised[0]
 
@@ -39,8 +38,9 @@ def is_at_work() -> bool:
     return any(thread.name == _THREAD for thread in threading.enumerate())
 
 
-def stalled(what: str) -> RuntimeError:
+def stalled(what: str, seconds: float) -> RuntimeError:
     return RuntimeError(
-        f"{what}: no sign of life for {STALL_SECONDS:.0f} s. A node is lost and not replaced, or the cluster lacks "
-        "what the work asks for (ray status tells). What is finished is kept: the same command continues from there"
+        f"{what}: no sign of life for {seconds:.0f} s. A node is lost and not replaced, or the cluster lacks what the "
+        "work asks for (ray status tells). What is finished is kept: the same command continues from there; where this "
+        "is only slow, with a longer --resources.stall-minutes"
     )

@@ -118,7 +118,8 @@ class Store:
 
     def __init__(self, root: str | os.PathLike[str], observer: Observer | None = None, machine: Any = None) -> None:
         self.root = absolute_root(root)
-        self.machine = machine  # handed to builds: how much of the cluster to use, which is no part of any key
+        # Handed to builds: how much of the cluster to use, which is no part of any key; or a function that looks anew.
+        self.machine = machine
         self.observer = observer or Observer()
         self.events: list[StageEvent] = []
         self._verified: set[str] = set()
@@ -209,7 +210,8 @@ class Store:
         return whole
 
     def _build(self, stage: Stage, artifact: Artifact, lock: Lock) -> None:
-        work = Workspace(self.root, artifact.folder.prefix, self.machine)
+        machine = self.machine() if callable(self.machine) else self.machine
+        work = Workspace(self.root, artifact.folder.prefix, machine)
         work.delete_temporaries()
         work.scratch.delete_temporaries()
         inputs = {role: made_from.ref for role, made_from in stage.inputs().items()}

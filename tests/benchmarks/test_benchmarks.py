@@ -32,6 +32,21 @@ def test_it_runs_and_writes_json(program: str, section: str, tmp_path: Path) -> 
     runs_and_writes_json(program, section, tmp_path / "r.json")
 
 
+def test_the_model_of_large_clusters(tmp_path: Path) -> None:
+    """One GPU has nobody to wait for; k-means takes as many as pay; a batch is the most that workers can share."""
+    file = tmp_path / "r.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "scale.py"), "--gpus", "1,8,512", "--decode", "400"]
+    done = subprocess.run([*command, "--json", str(file)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    costs = {(c["stage"].split()[0], c["gpus"]): c for c in json.loads(file.read_text())["costs"]}
+    assert costs["BoWNet", 1]["bottleneck"] == "compute"
+    assert costs["BoWNet", 1]["seconds"] == pytest.approx(140 * 5005 * (256 / 2500 + 0.004), rel=0.01)
+    assert costs["BoWNet", 8]["seconds"] < costs["BoWNet", 1]["seconds"] / 6
+    assert costs["BoWNet", 512]["bottleneck"] == "batch"
+    assert costs["k-means", 8]["stage"] == "k-means (8 GPUs)"
+    assert costs["k-means", 512]["stage"] == "k-means (11 GPUs)"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "section"),

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from bownet.config import Vocabulary
 from bownet.words.kmeans import cluster
 from bownet.words.pca import fit_pca
 from pipelines.machine import Machine
-from pipelines.stages import clustering, watch
+from pipelines.stages import clustering
 from pipelines.stages.clustering import CHECKPOINT, RaySource, Vectors, cluster_vectors
 from pipelines.store import Folder
 
@@ -128,12 +129,10 @@ def test_a_killed_worker_is_replaced_and_nothing_changes(
     assert disturbed.inertia == undisturbed.inertia
 
 
-def test_a_stall_ends_with_a_word(
-    vectors: Vectors, machine: Machine, many_workers: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(watch, "STALL_SECONDS", 0.01)  # less than a worker needs to start
+def test_a_stall_ends_with_a_word(vectors: Vectors, machine: Machine, many_workers: None, tmp_path: Path) -> None:
+    hasty = replace(machine, stall_seconds=0.01)  # less than a worker needs to start
     with pytest.raises(RuntimeError, match=r"k-means: no sign of life for .* the same command continues"):
-        cluster_vectors(vectors, CONFIG, 5, machine, Folder(str(tmp_path)), silent)
+        cluster_vectors(vectors, CONFIG, 5, hasty, Folder(str(tmp_path)), silent)
 
 
 def test_principal_components_are_clustered(

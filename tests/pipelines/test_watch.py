@@ -9,18 +9,16 @@ import time
 import pytest
 from conftest import ROOT, environment
 
-from pipelines.stages import watch
 from pipelines.stages.watch import run_watched
 
 ASKS_FOR_A_GPU = """
 from dataclasses import replace
 from pipelines.machine import Resources, connect, survey
-from pipelines.stages import watch
 from pipelines.stages.shards import for_each_shard
 
-watch.STALL_SECONDS = 3.0
 connect()
-for_each_shard([{"n": 1}], dict, replace(survey(Resources()), gpu=True), "words", gpu=True)
+machine = replace(survey(Resources(stall_minutes=0.05)), gpu=True)
+for_each_shard([{"n": 1}], dict, machine, "words", gpu=True)
 """
 
 
@@ -32,8 +30,7 @@ def test_work_that_asks_for_what_the_cluster_does_not_have() -> None:
     assert re.search(r"words: no sign of life for 3 s.*the same command continues", done.stderr)
 
 
-def test_signs_of_life_keep_it_going(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "STALL_SECONDS", 0.3)
+def test_signs_of_life_keep_it_going() -> None:
     beats = []
 
     def slow() -> None:
@@ -41,11 +38,11 @@ def test_signs_of_life_keep_it_going(monkeypatch: pytest.MonkeyPatch) -> None:
             time.sleep(0.1)
             beats.append(beat)
 
-    run_watched(slow, lambda: len(beats), "slow work")
+    run_watched(slow, lambda: len(beats), "slow work", 0.3)
     assert len(beats) == 10
     forever = threading.Event()
     with pytest.raises(RuntimeError, match="stuck work: no sign of life for 0 s"):
-        run_watched(lambda: bool(forever.wait()), lambda: 0, "stuck work")
+        run_watched(lambda: bool(forever.wait()), lambda: 0, "stuck work", 0.3)
     forever.set()
 
 
@@ -54,4 +51,4 @@ def test_what_the_work_raises_is_raised() -> None:
         raise ValueError("as it is")
 
     with pytest.raises(ValueError, match="as it is"):
-        run_watched(fail, lambda: 0, "work")
+        run_watched(fail, lambda: 0, "work", 60)

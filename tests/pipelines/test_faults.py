@@ -1,0 +1,174 @@
+"""What clusters do, in each stage of a run on three nodes: in the end the files are those of a calm run.
+
+All artifacts but those of the stage are there from the calm run, so that it is the one which is disturbed.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from killing import wait_for
+
+from tests.chaos.driver import Driver, contents
+from tests.chaos.faults import fill
+from tests.chaos.small_disk import small_disk
+from tests.chaos.three_nodes import ThreeNodes, processes_of
+
+pytestmark = pytest.mark.faults
+
+STAGES = {  # what is disturbed: the artifacts that are made again, what Ray calls the work, a file that shows it began
+    "images": (("images",), "MapBatches", "artifacts/images/*/train-*.json"),
+    "teacher": (("teacher",), "RayTrainWorker", "scratch/teacher/*/checkpoint.pt"),
+    "vectors": (("vocabulary",), "MapBatches", "scratch/vocabulary/*/train-*.vectors.npy"),
+    "k-means": (("vocabulary",), "ray::Worker", ""),
+    "words": (("words",), "MapBatches", "artifacts/words/*/train-*.words.npy"),
+    "student": (("student",), "RayTrainWorker", "scratch/student/*/checkpoint.pt"),
+    "features": (("features",), "MapBatches", "artifacts/features/*/*.npy"),
+    "evaluation": (("linear", "fewshot"), "artifacts/linear", ""),
+}
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[ThreeNodes]:
+    with ThreeNodes() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def calm(nodes: ThreeNodes, tmp_path_factory: pytest.TempPathFactory) -> Driver:
+    folder = tmp_path_factory.mktemp("calm")
+    driver = Driver(nodes.address, folder / "store", folder / "log")
+    driver.start()
+    assert driver.wait() == 0, driver.log.read_text()
+    return driver
+
+
+def begun(stage: str, nodes: ThreeNodes, calm: Driver, store: Path, log: Path) -> Driver:
+    """A run that is in the middle of a stage."""
+    made_again, work, shows = STAGES[stage]
+    driver = Driver(nodes.address, store, log)
+    shutil.copytree(calm.store / "artifacts", driver.store / "artifacts")
+    for name in made_again:
+        shutil.rmtree(driver.store / "artifacts" / name)
+    driver.start()
+
+    def at_the_moment() -> bool:
+        assert driver.exit_code() is None, f"it was over too soon: {driver.log.read_text()}"
+        return bool((not shows or list(driver.store.glob(shows))) and nodes.at_work(work))
+
+    wait_for(at_the_moment, 120)
+    return driver
+
+
+def assert_like(driver: Driver, calm: Driver) -> None:
+    assert driver.wait() == 0, driver.log.read_text()
+    assert contents(driver.store) == contents(calm.store)
+    assert driver.metrics() == calm.metrics()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("killed", ["worker", "node", "driver"])
+def test_a_kill(killed: str, stage: str, nodes: ThreeNodes, calm: Driver, tmp_path: Path) -> None:
+    driver = begun(stage, nodes, calm, tmp_path / "store", tmp_path / "log")
+    if killed == "driver":
+        driver.kill()
+        driver.start()
+    else:
+        node, worker = nodes.at_work(STAGES[stage][1])[-1]
+        if killed == "node":
+            assert node is not nodes.head
+            nodes.replace(node)
+        else:
+            os.kill(worker.pid, signal.SIGKILL)
+    assert_like(driver, calm)
+
+
+@pytest.mark.parametrize("stage", ["words", "student"])
+def test_a_node_stands_still_for_a_while(stage: str, nodes: ThreeNodes, calm: Driver, tmp_path: Path) -> None:
+    driver = begun(stage, nodes, calm, tmp_path / "store", tmp_path / "log")
+    node, _ = nodes.at_work(STAGES[stage][1])[-1]
+    for process in (stopped := processes_of(node)):
+        process.suspend()
+    time.sleep(8)
+    for process in stopped:
+        process.resume()
+    assert_like(driver, calm)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small file system of its own."""
+    with small_disk(tmp_path) as mounted:
+        if not mounted.is_mount():
+            pytest.skip("a file system cannot be mounted here")
+        yield mounted
+
+
+@pytest.mark.parametrize("stage", ["images", "words", "student"])
+def test_the_disk_is_full(stage: str, nodes: ThreeNodes, calm: Driver, disk: Path, tmp_path: Path) -> None:
+    driver = begun(stage, nodes, calm, disk / "store", tmp_path / "log")
+    fill(disk / "ballast")
+    assert driver.wait() == 2, driver.log.read_text()
+    (disk / "ballast").unlink()
+    assert re.search(r"^error: .*No space left on device", driver.log.read_text(), re.MULTILINE)
+    driver.start()
+    assert_like(driver, calm)
+
+
+def test_the_store_can_no_longer_be_written_to(nodes: ThreeNodes, calm: Driver, disk: Path, tmp_path: Path) -> None:
+    driver = begun("student", nodes, calm, disk / "store", tmp_path / "log")
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    code = driver.process.wait(200) if driver.process else None
+    subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+    assert code == 2
+    driver.start()
+    assert_like(driver, calm)
+
+
+def test_two_drivers_on_one_store(nodes: ThreeNodes, calm: Driver, tmp_path: Path) -> None:
+    """Nothing is built twice; who comes second waits for what the other builds."""
+    drivers = [Driver(nodes.address, tmp_path / "store", tmp_path / name) for name in ("a", "b")]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        assert_like(driver, calm)
+    reports = [json.loads(driver.json.read_text()) for driver in drivers]
+    built = [stage["key"] for report in reports for stage in report["stages"] if not stage["cached"]]
+    assert len(built) == len(set(built)) == len({stage["key"] for stage in reports[0]["stages"]})
+
+
+def test_a_node_that_never_comes_back(nodes: ThreeNodes, tmp_path: Path) -> None:
+    """Four workers need both nodes; the stage waits for the lost one, but not for ever."""
+    few = {"resources.workers": "4", "resources.stall-minutes": "0.5"}
+    driver = Driver(nodes.address, tmp_path / "store", tmp_path / "log", few)
+    driver.start()
+    wait_for(lambda: list(driver.store.glob("scratch/teacher/*/checkpoint.pt")), 120)
+    nodes.lose(nodes.others[-1])
+    try:
+        assert driver.wait() == 1, driver.log.read_text()
+    finally:
+        nodes.others.append(nodes.add())
+    assert re.search(r"RotNet: training: no sign of life for 30 s. A node is lost", driver.last_line())
+    driver.start()
+    assert driver.wait() == 0, driver.log.read_text()
+
+
+def test_more_images_than_object_stores_hold(tmp_path: Path) -> None:
+    """100 MB of images where a node's store has 80: Ray writes to the disk what does not fit."""
+    large = {"data.train": "8100", "data.image-size": "64", "data.shard-size": "400", "resources.stream": "false"}
+    large |= {"teacher.kind": "random", "student.optimiser.epochs": "1"}
+    metrics = []
+    for size in (400, 80):
+        with ThreeNodes(object_store_mb=size) as nodes:
+            driver = Driver(nodes.address, tmp_path / f"{size}", tmp_path / f"{size}.log", large)
+            driver.start()
+            assert driver.wait(400) == 0, driver.log.read_text()
+            metrics.append((driver.metrics(), contents(driver.store)))
+    assert metrics[0] == metrics[1]
