@@ -113,7 +113,7 @@ class Tracking(Observer):
         self._monitor: SystemMetricsMonitor | None = None
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         for noisy in ("mlflow", "alembic"):
-            logging.getLogger(noisy).setLevel(logging.ERROR)
+            logging.getLogger(noisy).setLevel(logging.CRITICAL)  # errors are raised as well, and told by us
         try:
             self._client = mlflow.MlflowClient(tracking_uri=uri)
         except Exception as error:

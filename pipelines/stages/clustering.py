@@ -27,6 +27,7 @@ from bownet.words.nearest import Assigner, Sums
 from bownet.words.pca import PCA, fit_pca
 from pipelines.machine import Machine
 from pipelines.stages.one_task import in_one_task
+from pipelines.stages.room import reserve
 from pipelines.stages.watch import stalled
 from pipelines.store import Folder
 
@@ -132,10 +133,11 @@ class RaySource:
         self._count = len(vectors)
         self._stall_seconds = machine.stall_seconds
         wanted = workers_for(vectors, machine.workers if machine.gpu else machine.cpus, machine.gpu)
+        self._room = room = reserve(wanted, gpu=machine.gpu)
         threads = 1 if wanted > 1 else machine.cpus_per_worker  # which one node is known to have
-        options: Any = {"num_cpus": threads, "num_gpus": 1 if machine.gpu else 0}
-        actor: Any = ray.remote(max_restarts=-1, max_task_retries=-1, scheduling_strategy="SPREAD", **options)(Worker)
-        shares = vectors.shares(wanted)
+        options: Any = {"num_cpus": threads, "num_gpus": 1 if machine.gpu else 0, "scheduling_strategy": room.strategy}
+        actor: Any = ray.remote(max_restarts=-1, max_task_retries=-1, **options)(Worker)
+        shares = vectors.shares(room.count)
         self._starts = [first for first, _ in shares] + [len(vectors)]
         self._workers = [actor.remote(share, first, pca, threads, machine.gpu) for first, share in shares]
         self.grid: Grid | None = None
@@ -163,6 +165,7 @@ class RaySource:
     def close(self) -> None:
         for worker in self._workers:
             self._ray.kill(worker)
+        self._room.release()
 
     def _all(self, refs: list[Any]) -> list[Any]:
         try:

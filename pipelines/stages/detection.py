@@ -112,7 +112,7 @@ class DetectionScore(ModelStage):
 
     def _draw(self, work: Workspace, truth: GroundTruth) -> list[str]:
         """Pages of the first test images, as the first trial sees them."""
-        from pipelines.figures.detections import Example, draw_detections  # so that workers need not import matplotlib
+        from pipelines.drawing.detections import Example, draw_detections  # so that workers need not import matplotlib
 
         found, files = detections_in(work.read_npy("detections-1.npy")), []
         _, annotations = names_and_annotations(self.images, "test")

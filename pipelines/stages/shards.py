@@ -6,6 +6,7 @@ Tasks, not actors: a task that dies with its node is simply run again elsewhere,
 from __future__ import annotations
 
 import pickle
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
@@ -38,6 +39,14 @@ def for_each_shard(
 
     def some(batch: dict[str, Any]) -> dict[str, Any]:
         torch.set_num_threads(1)
+        try:
+            done = each_of(batch)
+        except (ValueError, OSError) as error:  # what the user must mend; raised here, Ray Data would lose its cause
+            error.add_note(traceback.format_exc())
+            done = [error] * len(batch["number"])
+        return {"number": batch["number"], "made": [packed(row) for row in done]}
+
+    def each_of(batch: dict[str, Any]) -> list[Any]:
         made: list[Any] = []
         with ThreadPoolExecutor(1) as writer:
             for number, row in zip(batch["number"].tolist(), batch["row"], strict=True):
@@ -48,8 +57,7 @@ def for_each_shard(
                 if machine.board is not None:
                     record = {"kind": "shard", "label": label, "key": "", "number": number, "epochs": len(rows)}
                     machine.board.post.remote(record)
-            done = [m.result() if isinstance(m, Future) else m for m in made]
-        return {"number": batch["number"], "made": [packed(row) for row in done]}
+            return [m.result() if isinstance(m, Future) else m for m in made]
 
     gpus = 1 if gpu and machine.gpu else None
     items = [{"number": i, "row": packed(row)} for i, row in enumerate(rows)]
@@ -62,7 +70,10 @@ def for_each_shard(
 
     def collect() -> None:
         for item in finished:
-            done[item["number"]] = unpacked(item["made"])
+            row = unpacked(item["made"])
+            if isinstance(row, Exception):
+                raise row
+            done[item["number"]] = row
 
     run_watched(
         collect, lambda: (len(done), posted(machine.board)), label or "a pass over shards", machine.stall_seconds

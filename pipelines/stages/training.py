@@ -27,7 +27,7 @@ from pipelines.machine import Machine
 from pipelines.stages.inputs import Cut, Share, Streamed, once_per_node, shared_cpus, streams
 from pipelines.stages.pictures import class_counts_of, clean_view, count_of, data_of, labels_of, load_split, row_reader
 from pipelines.stages.ray_train import on_workers
-from pipelines.store import Artifact, Estimate, Folder, Workspace
+from pipelines.store import Artifact, Estimate, Folder, StoreError, Workspace
 
 CHECKPOINT = "checkpoint.pt"  # the end of the last complete epoch
 EARLIER = "checkpoint-earlier.pt"  # the end of the one before
@@ -75,9 +75,15 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
 
 
 def _worker(config: dict[str, Any]) -> str | None:
-    """One Ray Train worker. A loss that diverged is returned, not raised: trying again would only repeat it."""
+    """One Ray Train worker. A loss that diverged is returned, not raised: trying again would only repeat it.
+
+    All workers agree on that. A store that cannot be written to is known to one of them: raised, it ends the others,
+    which would wait for it, and all of them try again.
+    """
     try:
         _train_on_worker(config)
+    except StoreError:
+        raise
     except ValueError as error:
         if isinstance(error, Diverged) and error.good:
             return f"{error}: {config['work'].scratch.path(CHECKPOINT)}"

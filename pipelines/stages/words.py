@@ -41,7 +41,7 @@ class Quantize(ModelStage):
         return Estimate(counts, data.shard_size * positions * 512, train * positions * 2)
 
     def build(self, work: Workspace) -> dict[str, Any]:
-        from pipelines.figures.health import draw_health  # here, so that workers need not import matplotlib
+        from pipelines.drawing.health import draw_health  # here, so that workers need not import matplotlib
 
         vocabulary_of(self.vocabulary).require_teacher(self.teacher.key, self.vocabulary.info["tap"])
         done = for_each_shard(

@@ -15,7 +15,7 @@ from bownet.config import Vocabulary
 from bownet.words.kmeans import cluster
 from bownet.words.pca import fit_pca
 from pipelines.machine import Machine
-from pipelines.stages import clustering
+from pipelines.stages import clustering, room
 from pipelines.stages.clustering import CHECKPOINT, RaySource, Vectors, cluster_vectors
 from pipelines.store import Folder
 
@@ -166,3 +166,24 @@ def test_vectors_that_cannot_become_words_are_refused(machine: Machine, tmp_path
         vectors = Vectors(folder, (f"{name}.npy",), (100,), 4)
         with pytest.raises(ValueError, match=message):
             cluster_vectors(vectors, CONFIG, 0, machine, folder.folder(name), silent)
+
+
+def test_it_does_with_fewer_workers_where_others_hold_the_cpus(
+    vectors: Vectors, machine: Machine, many_workers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of two programs could hold half of the CPUs and wait for the other's: all workers are placed, or fewer."""
+    import ray
+
+    monkeypatch.setattr(room, "PATIENCE", 1.0)
+
+    @ray.remote(num_cpus=1)
+    class Holder:
+        def here(self) -> bool:
+            return True
+
+    holder = Holder.remote()
+    assert ray.get(holder.here.remote())
+    found, _ = cluster_vectors(vectors, CONFIG, 5, replace(machine, cpus=2), Folder(str(tmp_path / "a")), silent)
+    ray.kill(holder)
+    expected, _ = cluster_vectors(vectors, CONFIG, 5, machine, Folder(str(tmp_path / "b")), silent)
+    assert torch.equal(found.centroids_KD, expected.centroids_KD)

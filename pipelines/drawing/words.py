@@ -1,0 +1,61 @@
+"""Visual words as blocks of 4x4 patches, as in the paper: often used ones, those of one class, any, rare ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from pipelines.drawing.style import DPI
+
+ACROSS = 6  # words of a row
+GRID = 4  # patches of a block's side
+
+
+def draw_words(patches: NDArray[np.uint8], told: Sequence[dict[str, Any]], title: str, path: Path) -> None:
+    """`patches` are [words, 16, side, side, 3], and `told` says of each of these words what it is."""
+    rows = chosen(told)
+    figure = Figure(figsize=(1.75 * ACROSS, 2.05 * len(rows) + 0.5), dpi=DPI, layout="constrained")
+    figure.suptitle(title)
+    grid = figure.subplots(len(rows), ACROSS, squeeze=False)
+    for line, (name, numbers) in zip(grid, rows.items(), strict=True):
+        for axes in line:
+            axes.axis("off")
+        line[0].text(-0.09, 0.5, name, rotation=90, va="center", ha="right", transform=line[0].transAxes, fontsize=9)
+        for axes, number in zip(line, numbers, strict=False):
+            axes.imshow(block(patches[number]), interpolation="nearest")
+            axes.set_title(caption(told[number]), fontsize=6.5)
+    figure.savefig(path, format=path.suffix[1:] or "png")
+
+
+def chosen(told: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
+    """Which words a picture shows, by their numbers in `told`; without labels none is of one class."""
+    full = [i for i, word in enumerate(told) if len(word["images"]) >= GRID * GRID] or [*range(len(told))]
+    by_share = sorted(full, key=lambda i: -told[i]["share"])
+    rows = {"most frequent": by_share[:ACROSS]}
+    if told and told[0]["purity"] is not None:
+        rows["of one class"] = sorted(full, key=lambda i: -told[i]["purity"])[:ACROSS]
+    rows["any"] = np.random.default_rng(0).permutation(full)[:ACROSS].tolist()
+    rows["rarest"] = by_share[-ACROSS:][::-1]
+    return rows
+
+
+def block(patches: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """16 patches as a square, with white lines between them."""
+    count, side = len(patches), patches.shape[1]
+    gap = max(1, side // 12)
+    out = np.full((GRID * (side + gap) - gap, GRID * (side + gap) - gap, 3), 255, np.uint8)
+    for i in range(min(count, GRID * GRID)):
+        top, left = i // GRID * (side + gap), i % GRID * (side + gap)
+        out[top : top + side, left : left + side] = patches[i]
+    return out
+
+
+def caption(word: dict[str, Any]) -> str:
+    """Such as "word 17, 1.2%, horse 64%"."""
+    said = f"word {word['word']}, {word['share']:.1%}"
+    return said if word["purity"] is None else f"{said}\n{word['class']} {word['purity']:.0%}"
