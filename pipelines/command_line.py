@@ -36,6 +36,8 @@ class Running(Settings):
     """Show the plan, with what is cached and what is to do, and start nothing."""
     quiet: bool = False
     """Print the results only."""
+    figures: bool = True
+    """Draw figures of words and features, and a page with all that a run has found."""
     debug: bool = False
     """Show a traceback with an error."""
     resources: Resources = Resources()

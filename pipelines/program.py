@@ -23,7 +23,8 @@ from rich.markup import escape
 
 from pipelines.cluster import Cluster
 from pipelines.command_line import EvaluationOptions, Options, Running
-from pipelines.evaluators import Row
+from pipelines.evaluators import Getter, Row
+from pipelines.gallery import with_figures
 from pipelines.machine import connect
 from pipelines.plan import Plan
 from pipelines.progress import Collector, Display, start_board
@@ -82,7 +83,12 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
     started = time.perf_counter()
     store = Store(options.store)
     plan = Plan(store)
-    experiment(options.experiment, plan)  # also raises what would fail hours later
+
+    def walk(through: Getter) -> list[Row]:
+        rows = experiment(options.experiment, through)
+        return with_figures(rows, through) if options.figures else rows
+
+    walk(plan)  # also raises what would fail hours later
     if options.dry_run:
         plan.show(console)
         plan.check_room()
@@ -113,10 +119,10 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
     store.record_run(run_id, keys.values(), {"experiment": options.experiment.name})
     try:
         if board is None:
-            rows = experiment(options.experiment, store)
+            rows = walk(store)
         else:
             with Collector(board, [display.listen, tracking.listen]):
-                rows = experiment(options.experiment, store)
+                rows = walk(store)
     except BaseException:
         display.close()
         tracking.fail()

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from bownet.training.batches import ALONE, Input, Shard, batches, smallest_batch
 from bownet.training.checkpoint import Checkpoint, Record, Running, unpack
 from bownet.training.divergence import diverged, has_failed
 from bownet.training.learner import Learner, learning_rate
+
+T = TypeVar("T")
 
 SECONDS_BETWEEN_LOOKS = 1.0  # at the running loss; each one waits for the device and for all workers
 SECONDS_BETWEEN_CHECKPOINTS = 600.0  # within an epoch
@@ -135,9 +137,8 @@ def train(
             record |= _looked(task, learner, hooks.look, epoch + 1)
         history.append(record)
         running = Running()
-        if shard.rank == 0:
-            hooks.save(state({}))
-            saved = time.monotonic()
+        _by_first(lambda: hooks.save(state({})), shard)
+        saved = time.monotonic()
         hooks.on_epoch(record)
     if learner.average:
         learner.average.keep()
@@ -271,19 +272,24 @@ def _renewed(task: nn.Module, epoch: int, images: Iterable[Tensor], shard: Shard
     """New targets for a task that makes its own. Rank 0 makes them, for no two workers may differ in a bit."""
     if not isinstance(task, Renews):
         return None
+    made: NDArray[Any] | None = _by_first(lambda: task.renew(epoch, images), shard)
+    if shard.world > 1 and made is not None:  # with its targets a task may have made a new head
+        for value in task.state_dict().values():
+            torch.distributed.broadcast(value, src=0)
+    return made
+
+
+def _by_first(make: Callable[[], T], shard: Shard) -> T:
+    """What rank 0 makes, on all workers; a ValueError of its own is raised by all, for they would wait for it."""
+    if shard.world == 1:
+        return make()
     made: list[Any] = [None]
     if shard.rank == 0:
         try:
-            made = [task.renew(epoch, images)]
+            made = [make()]
         except ValueError as error:
-            if shard.world == 1:
-                raise
-            made = [error]  # the others wait for it, too
-    if shard.world > 1:
-        torch.distributed.broadcast_object_list(made, src=0)
-        if made[0] is not None:  # with its targets a task may have made a new head
-            for value in task.state_dict().values():
-                torch.distributed.broadcast(value, src=0)
+            made = [error]
+    torch.distributed.broadcast_object_list(made, src=0)
     if isinstance(made[0], ValueError):
         raise made[0]
     return made[0]

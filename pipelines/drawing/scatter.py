@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipelines.drawing.style import CYCLE, DPI, MARKERS
 
-MOST = 2000  # images of a map; more are neither legible nor quick
+MOST = 1000  # images of a map; more are neither legible nor quick
 SHOWN = 12  # classes with a colour and a name; the others are grey
 
 

@@ -55,7 +55,11 @@ def block(patches: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return out
 
 
+def named(category: str) -> str:
+    return f"class {category}" if category.isdigit() else category
+
+
 def caption(word: dict[str, Any]) -> str:
-    """Such as "word 17, 1.2%, horse 64%"."""
+    """Such as "word 17, 1.2%, 64% in horse"."""
     said = f"word {word['word']}, {word['share']:.1%}"
-    return said if word["purity"] is None else f"{said}\n{word['class']} {word['purity']:.0%}"
+    return said if word["purity"] is None else f"{said}\n{word['purity']:.0%} in {named(word['class'])}"

@@ -22,7 +22,7 @@ def as_html(report: Report) -> str:
     title = escape(report.title)
     body = [f"<h1>{title}</h1>", f"<p>{escape(LEGEND)}</p>"]
     for table in report.tables:
-        body += [f"<h2>{escape(table.title)}</h2>", f'<div class="scroll">{_table(table, numbers)}</div>']
+        body += [f"<h2>{escape(table.title)}</h2>", f'<div class="scroll">{table_html(table, numbers)}</div>']
         body += _list(table.notes)
     body += _list(report.notes)
     if numbers:
@@ -41,7 +41,7 @@ def _run(one: RunLink) -> str:
     return f'<a href="{escape(one.address)}">{name}</a>' if one.address else name
 
 
-def _table(table: ReportTable, numbers: dict[tuple[RunLink, ...], int]) -> str:
+def table_html(table: ReportTable, numbers: dict[tuple[RunLink, ...], int]) -> str:
     above = [(group, len([*columns])) for group, columns in groupby(table.columns, lambda column: column.group)]
     rows = []
     if any(group for group, _ in above):

@@ -21,7 +21,7 @@ from evaluation.detection.detector import Detector
 from evaluation.detection.training import Watch, check_workers, fit
 from pipelines.machine import Machine
 from pipelines.stages.annotated import categories_of, training_pictures
-from pipelines.stages.ray_train import on_workers
+from pipelines.stages.ray_train import on_workers, save_if_possible
 from pipelines.store import Artifact, Folder, Workspace
 
 
@@ -107,7 +107,7 @@ def _train_on_worker(job: DetectionJob, work: Workspace) -> None:
         shard=shard,
         parallel=lambda module: prepare_model(module, move_to_device=False),
         resume=work.scratch.read_bytes(checkpoint) if work.scratch.exists(checkpoint) else None,
-        watch=Watch(save=lambda state: work.scratch.write_bytes(checkpoint, state), tell=tell),
+        watch=Watch(save=lambda state: save_if_possible(work.scratch, checkpoint, state), tell=tell),
     )
     if shard.rank == 0:
         state = {name: value.contiguous().cpu() for name, value in detector.state_dict().items()}

@@ -1,7 +1,7 @@
 """patches: what each visual word looks like, as the patches nearest to its centroid, each from another image.
 
-`patches.npy` is uint8 [words, 16, side, side, 3], white where a word has fewer; `words.json` tells of each word how
-often it occurs, which class it tells of, and where its patches are from.
+`patches.npy` is uint8 [words, 16, side, side, 3], white where a word has fewer; `sources.npy` has the images that they
+are from, made small; `words.json` tells of each word how often it occurs, which class it tells of, and its sources.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pipelines.stages.shards import Row, for_each_shard, teacher_of
 from pipelines.stages.vocabulary import vocabulary_of
 from pipelines.store import Artifact, Estimate, Workspace
 
+Names = dict[int, tuple[int, str]]  # of an image: its number in sources.npy, and its name
 EACH = 16  # patches of a word
 IMAGES = 4000  # that are looked at, about
 WORDS = 1024  # that are shown, of a larger vocabulary
@@ -62,9 +63,10 @@ class WordPatches(ModelStage):
             work.machine,
             self.label,
         )
-        patches, names = _gather(cut, places, shown)
+        patches, sources, names = _gather(cut, places, shown)
         told = [self._tell(word, counts_KL, places, names) for word in shown.tolist()]
         work.write_npy("patches.npy", patches)
+        work.write_npy("sources.npy", sources)
         work.write_json("words.json", told)
         title = f"{self.model}: visual words of {self.vocabulary.info['tap']}"
         work.write_via("words.png", lambda path: draw_words(patches, told, title, Path(path)))
@@ -74,7 +76,7 @@ class WordPatches(ModelStage):
     def _here(places: Places, row: Row) -> NDArray[np.bool_]:
         return (places.image >= row["start"]) & (places.image < row["stop"])
 
-    def _tell(self, word: int, counts_KL: NDArray[np.int64], places: Places, names: dict[int, str]) -> dict[str, Any]:
+    def _tell(self, word: int, counts_KL: NDArray[np.int64], places: Places, names: Names) -> dict[str, Any]:
         """For people, and for the page that browses words."""
         of_class, total = counts_KL[word], max(1, int(counts_KL[word].sum()))
         here, categories = places.of(word), self.images.info["categories"]
@@ -84,7 +86,8 @@ class WordPatches(ModelStage):
             "share": total / max(1, int(counts_KL.sum())),
             "class": str(categories[int(of_class.argmax())]) if known else None,
             "purity": float(of_class.max() / total) if known else None,
-            "images": [names[i] for i in here.image.tolist()],
+            "images": [names[i][1] for i in here.image.tolist()],
+            "sources": [names[i][0] for i in here.image.tolist()],
             "places": np.stack([here.row, here.column], 1).tolist(),
         }
 
@@ -137,21 +140,34 @@ def _cut(row: Row, stage: WordPatches, places: Places) -> Row:
     made = []
     for i in here.tolist():
         y, x = field.centre(int(places.row[i])), field.centre(int(places.column[i]))
-        patch = cut_patch(pixels[int(places.image[i]) - row["start"]], y, x, side)
-        if side > SIDE:
-            patch = np.asarray(Image.fromarray(patch).resize((SIDE, SIDE), Image.Resampling.LANCZOS))
-        made.append(patch)
-    numbers = places.image[here].tolist()
-    return {"here": here, "patches": np.stack(made), "names": {i: names[i - row["start"]] for i in numbers}}
+        made.append(_small(cut_patch(pixels[int(places.image[i]) - row["start"]], y, x, side)))
+    numbers = np.unique(places.image[here])
+    small = np.stack([_small(pixels[i - row["start"]]) for i in numbers.tolist()])
+    return {
+        "here": here,
+        "patches": np.stack(made),
+        "numbers": numbers,
+        "sources": small,
+        "names": [names[i - row["start"]] for i in numbers.tolist()],
+    }
 
 
-def _gather(cut: list[Row], places: Places, shown: NDArray[np.int64]) -> tuple[NDArray[np.uint8], dict[int, str]]:
-    names: dict[int, str] = {}
+def _small(pixels_HWC: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    if len(pixels_HWC) <= SIDE:
+        return pixels_HWC
+    return np.asarray(Image.fromarray(pixels_HWC).resize((SIDE, SIDE), Image.Resampling.LANCZOS))
+
+
+def _gather(
+    cut: list[Row], places: Places, shown: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8], Names]:
     side = cut[0]["patches"].shape[1]
     out = np.full((len(shown), EACH, side, side, 3), 255, np.uint8)
     rank = np.arange(len(places)) - np.searchsorted(places.word, places.word)
     slot = np.searchsorted(shown, places.word)
+    names: Names = {}
     for part in cut:
         out[slot[part["here"]], rank[part["here"]]] = part["patches"]
-        names |= part["names"]
-    return out, names
+        for number, name in zip(part["numbers"].tolist(), part["names"], strict=True):
+            names[number] = (len(names), name)
+    return out, np.concatenate([part["sources"] for part in cut]), names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from pipelines.priority import before_helpers
 from pipelines.progress import posted
 from pipelines.stages.one_task import MAX_FAILURES, in_one_task
 from pipelines.stages.watch import run_watched
-from pipelines.store import Workspace
+from pipelines.store import Folder, StoreError, Workspace
 
 
 def on_workers(
@@ -57,6 +58,15 @@ def on_workers(
     )
     if refusal := _fit(trainer, machine, label).return_value:
         raise ValueError(refusal)
+
+
+def save_if_possible(scratch: Folder, name: str, state: bytes) -> None:
+    """A checkpoint at a moment that one worker chooses: were it to raise, the others would wait for it for ever.
+
+    One that cannot be written costs nothing yet; what must be written, at the end, may find more room.
+    """
+    with suppress(StoreError):
+        scratch.write_bytes(name, state)
 
 
 def _alone() -> Any:

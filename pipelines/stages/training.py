@@ -26,8 +26,8 @@ from bownet.training import Diverged, Hooks, InMemory, Input, Record, Shard, how
 from pipelines.machine import Machine
 from pipelines.stages.inputs import Cut, Share, Streamed, once_per_node, shared_cpus, streams
 from pipelines.stages.pictures import class_counts_of, clean_view, count_of, data_of, labels_of, load_split, row_reader
-from pipelines.stages.ray_train import on_workers
-from pipelines.store import Artifact, Estimate, Folder, StoreError, Workspace
+from pipelines.stages.ray_train import on_workers, save_if_possible
+from pipelines.store import Artifact, Estimate, Folder, Workspace
 
 CHECKPOINT = "checkpoint.pt"  # the end of the last complete epoch
 EARLIER = "checkpoint-earlier.pt"  # the end of the one before
@@ -75,15 +75,9 @@ def run_training(job: TrainingJob, work: Workspace) -> dict[str, Any]:
 
 
 def _worker(config: dict[str, Any]) -> str | None:
-    """One Ray Train worker. A loss that diverged is returned, not raised: trying again would only repeat it.
-
-    All workers agree on that. A store that cannot be written to is known to one of them: raised, it ends the others,
-    which would wait for it, and all of them try again.
-    """
+    """One Ray Train worker. A loss that diverged is returned, not raised: trying again would only repeat it."""
     try:
         _train_on_worker(config)
-    except StoreError:
-        raise
     except ValueError as error:
         if isinstance(error, Diverged) and error.good:
             return f"{error}: {config['work'].scratch.path(CHECKPOINT)}"
@@ -126,7 +120,7 @@ def _train_on_worker(config: dict[str, Any]) -> None:
         resume=last_checkpoint(work.scratch),
         hooks=Hooks(
             save=lambda state: save_epoch(work.scratch, state),
-            save_within=lambda state: work.scratch.write_bytes(WITHIN, state),
+            save_within=lambda state: save_if_possible(work.scratch, WITHIN, state),
             on_epoch=lambda record: tell("epoch", record),
             on_step=lambda record: tell("step", record),
             look=proxy_of(job) if shard.rank == 0 else None,

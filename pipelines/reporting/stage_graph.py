@@ -1,0 +1,78 @@
+"""The stages of a run as a drawing: what is made from what, built or found, in how many seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from pipelines.store import Artifact, StoreError
+
+WIDE, HIGH, ACROSS, DOWN = 168, 34, 206, 46
+
+
+@dataclass(frozen=True)
+class Node:
+    key: str
+    label: str
+    cached: bool
+    seconds: float
+    inputs: tuple[str, ...]  # keys
+
+
+def nodes_of(stages: Sequence[Mapping[str, Any]], root: str) -> list[Node]:
+    """Of a run's record: each artifact once, with the keys that it is made from."""
+    found: dict[str, Node] = {}
+    for stage in stages:
+        key = str(stage["key"])
+        if key in found and not found[key].cached:
+            continue
+        try:
+            refs = Artifact(str(stage["name"]), key, root).manifest()["inputs"].values()
+        except StoreError:  # deleted since
+            refs = ()
+        inputs = tuple(str(ref).rpartition("/")[2] for ref in refs)
+        found[key] = Node(key, str(stage["label"]), bool(stage["cached"]), float(stage["seconds"]), inputs)
+    return [*found.values()]
+
+
+def depths(nodes: Sequence[Node]) -> dict[str, int]:
+    """How many steps each is from the images. Nodes come in the order in which they were asked for: inputs first."""
+    depth: dict[str, int] = {}
+    for node in nodes:
+        depth[node.key] = 1 + max((depth[key] for key in node.inputs if key in depth), default=-1)
+    return depth
+
+
+def draw_graph(nodes: Sequence[Node]) -> str:
+    """An SVG: one column for each step from the images."""
+    depth = depths(nodes)
+    row: dict[str, int] = {}
+    taken: dict[int, int] = {}
+    for node in nodes:
+        at = depth[node.key]
+        row[node.key] = taken.get(at, 0)
+        taken[at] = row[node.key] + 1
+    place = {node.key: (depth[node.key] * ACROSS + 4, row[node.key] * DOWN + 4) for node in nodes}
+    arrows, boxes = [], []
+    for node in nodes:
+        x, y = place[node.key]
+        for key in node.inputs:
+            if key in place:
+                x0, y0 = place[key][0] + WIDE, place[key][1] + HIGH / 2
+                bend = (x - x0) / 2
+                curve = f"M{x0},{y0} C{x0 + bend},{y0} {x - bend},{y + HIGH / 2} {x},{y + HIGH / 2}"
+                arrows.append(f'<path class="arrow" d="{curve}"/>')
+        how = "cached" if node.cached else f"{node.seconds:.1f} s"
+        title = f"<title>{escape(node.label)}: {escape(node.key)}, {how}</title>"
+        kind = "box" if node.cached else "box built"
+        boxes.append(
+            f'<g>{title}<rect class="{kind}" x="{x}" y="{y}" width="{WIDE}" height="{HIGH}" rx="4"/>'
+            f'<text x="{x + 7}" y="{y + 14}">{escape(node.label[:27])}</text>'
+            f'<text class="soft" x="{x + 7}" y="{y + 28}">{how} · {escape(node.key[:8])}</text></g>'
+        )
+    width = (max(depth.values(), default=0) + 1) * ACROSS
+    height = max(taken.values(), default=1) * DOWN + 8
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    return f'<svg {size} role="img" aria-label="stages and what they are made from">{"".join(arrows + boxes)}</svg>'
