@@ -32,6 +32,7 @@ from pipelines.records import Record, write_record
 from pipelines.results import show_results
 from pipelines.stages.watch import is_at_work
 from pipelines.store import Artifact, Observer, Stage, Store
+from pipelines.store.storage import is_local
 
 AnyOptions = TypeVar("AnyOptions", Options, EvaluationOptions)
 
@@ -134,14 +135,26 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
         "seconds": time.perf_counter() - started,
         "mlflow": {"tracking_uri": without_password(uri)},
     }
+    where = {"tracking_uri": without_password(uri), "experiment_id": tracking.experiment_id}
+    record = Record(run_id, settings, report["rows"], report["seconds"], where, {}, report["stages"])
+    page = _page(record, store.root) if options.figures else None
+    if page is not None and is_local(page):
+        tracking.log_file(Path(page))
     tracking.finish(report["rows"])
     report["mlflow"]["run_id"] = tracking.run_id  # a server that was away at the start may have come since
-    where = {"tracking_uri": without_password(uri), "experiment_id": tracking.experiment_id}
-    write_record(store.root, Record(run_id, settings, report["rows"], report["seconds"], where, {}, report["stages"]))
+    write_record(store.root, record)
     if options.json_file:
         Path(options.json_file).write_text(json.dumps(report, indent=1) + "\n")
     show_results(report["rows"], console)
+    if page is not None:
+        console.print(f"\nAll of it on one page: {page}", soft_wrap=True)
     console.print(f"\n{report['seconds']:.0f} s. Compare runs {how_to_look(uri)}", soft_wrap=True)
+
+
+def _page(record: Record, root: str) -> str:
+    from pipelines.reporting.page import write_page  # here, as a run needs matplotlib in its end only
+
+    return write_page(record, root)
 
 
 def preflight(options: Running, store: Store, plan: Plan) -> None:

@@ -6,12 +6,14 @@ a warning, never a result, and gets all that it has missed when it is back.
 
 from __future__ import annotations
 
+import fcntl
 import importlib.metadata
 import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,7 +117,8 @@ class Tracking(Observer):
         for noisy in ("mlflow", "alembic"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)  # errors are raised as well, and told by us
         try:
-            self._client = mlflow.MlflowClient(tracking_uri=uri)
+            with _one_at_a_time(uri):
+                self._client = mlflow.MlflowClient(tracking_uri=uri)
         except Exception as error:
             said = str(error).splitlines()[0].replace(uri, without_password(uri))
             raise ValueError(f"MLFLOW_TRACKING_URI={without_password(uri)}: {said}") from error
@@ -254,6 +257,17 @@ class Tracking(Observer):
     def _log_batch(self, model: str | None, metrics: list[Metric]) -> None:
         if metrics:
             self._outbox.put(lambda: self._client.log_batch(self._run_of(model), metrics=metrics))
+
+
+@contextmanager
+def _one_at_a_time(uri: str) -> Iterator[None]:
+    """MLflow makes the tables of a new sqlite file in steps, and two programs that do so at once get into trouble."""
+    if not uri.startswith("sqlite:///"):
+        yield
+        return
+    with Path(uri.removeprefix("sqlite:///") + ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _is_refusal(error: Exception) -> bool:

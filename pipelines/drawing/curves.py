@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from pipelines.drawing.style import BLUE, DPI, GREEN, GREY, ORANGE
 
@@ -32,4 +33,6 @@ def draw_curves(history: Sequence[Mapping[str, Any]], title: str) -> Figure:
             axes.plot(*zip(*points, strict=True), color=colour, marker=".", label=name)
         axes.set(xlabel="epoch", title="on training images")
         axes.legend(frameon=False, fontsize=8)
+    for axes in (loss, rate, *more):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure

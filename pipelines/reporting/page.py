@@ -21,7 +21,7 @@ from pipelines.reporting.model import Report, numbered
 from pipelines.reporting.stage_graph import draw_graph, nodes_of
 from pipelines.reporting.vocabulary_browser import browser
 from pipelines.results import cell, columns_of, comparisons, differences, heading, marked
-from pipelines.store import Artifact, StoreError
+from pipelines.store import Artifact, Folder, StoreError
 
 CAPTIONS = {
     "words": "Visual words: the patches nearest to each centroid, each from another image.",
@@ -32,6 +32,13 @@ CAPTIONS = {
     "training": "Training, epoch by epoch.",
     "detections": "Objects found in test images.",
 }
+
+
+def write_page(record: Record, root: str) -> str:
+    """Into the folder `pages` of the store; where it is."""
+    folder, name = Folder(root, "pages"), f"{record.run}.html"
+    folder.write_bytes(name, page_of(record, root).encode())
+    return folder.path(name)
 
 
 def page_of(record: Record, root: str) -> str:

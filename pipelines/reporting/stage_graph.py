@@ -45,6 +45,17 @@ def depths(nodes: Sequence[Node]) -> dict[str, int]:
     return depth
 
 
+def needed_arrows(nodes: Sequence[Node]) -> dict[str, list[str]]:
+    """Of each node the inputs that are not inputs of its other inputs, at any distance: those are drawn already."""
+    above: dict[str, set[str]] = {}
+    kept: dict[str, list[str]] = {}
+    for node in nodes:
+        further = set().union(*(above.get(key, set()) for key in node.inputs))
+        kept[node.key] = [key for key in node.inputs if key not in further]
+        above[node.key] = further | set(node.inputs)
+    return kept
+
+
 def draw_graph(nodes: Sequence[Node]) -> str:
     """An SVG: one column for each step from the images."""
     depth = depths(nodes)
@@ -55,10 +66,10 @@ def draw_graph(nodes: Sequence[Node]) -> str:
         row[node.key] = taken.get(at, 0)
         taken[at] = row[node.key] + 1
     place = {node.key: (depth[node.key] * ACROSS + 4, row[node.key] * DOWN + 4) for node in nodes}
-    arrows, boxes = [], []
+    arrows, boxes, arrows_to = [], [], needed_arrows(nodes)
     for node in nodes:
         x, y = place[node.key]
-        for key in node.inputs:
+        for key in arrows_to[node.key]:
             if key in place:
                 x0, y0 = place[key][0] + WIDE, place[key][1] + HIGH / 2
                 bend = (x - x0) / 2

@@ -16,6 +16,7 @@ from pipelines.stages.pictures import clean_view, count_of, data_of, labels_of, 
 from pipelines.stages.scoring import label_obstacle, on_worker
 from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
 
+METHODS = {"tsne": "t-SNE", "umap": "UMAP"}
 QUERIES, FOUND = 8, 5  # of the picture of neighbours
 
 
@@ -84,7 +85,7 @@ def features_map(gallery: Gallery, method: str) -> Any:
     labels = labels_of(gallery.images, "test")
     rows = np.sort(np.random.default_rng(gallery.seed).permutation(len(labels))[:MOST])
     points = embed(_features(gallery.features)[rows], method, gallery.seed)
-    title = f"{gallery.model}: {method} of {len(rows)} test images"
+    title = f"{gallery.model}: {METHODS[method]} of {len(rows)} test images"
     return draw_scatter(points, labels[rows], [str(name) for name in gallery.images.info["categories"]], title)
 
 

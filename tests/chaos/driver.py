@@ -45,7 +45,7 @@ class Driver:
     def start(self) -> None:
         with self.log.open("ab") as output:
             given = [word for name, value in self._settings.items() for word in (f"--{name}", value)]
-            command = [*PROGRAM, "smoke", *given]
+            command = [*PROGRAM, "smoke", "--no-figures", *given]
             self.process = subprocess.Popen(command, env=self._variables, stdout=output, stderr=output)
 
     def kill(self) -> None:

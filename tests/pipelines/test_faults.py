@@ -50,10 +50,10 @@ def calm(nodes: ThreeNodes, tmp_path_factory: pytest.TempPathFactory) -> Driver:
     return driver
 
 
-def begun(stage: str, nodes: ThreeNodes, calm: Driver, store: Path, log: Path) -> Driver:
+def begun(stage: str, nodes: ThreeNodes, calm: Driver, store: Path, log: Path, **variables: str) -> Driver:
     """A run that is in the middle of a stage."""
     made_again, work, shows = STAGES[stage]
-    driver = Driver(nodes.address, store, log)
+    driver = Driver(nodes.address, store, log, **variables)
     shutil.copytree(calm.store / "artifacts", driver.store / "artifacts")
     for name in made_again:
         shutil.rmtree(driver.store / "artifacts" / name)
@@ -123,13 +123,21 @@ def test_the_disk_is_full(stage: str, nodes: ThreeNodes, calm: Driver, disk: Pat
 
 
 def test_the_store_can_no_longer_be_written_to(nodes: ThreeNodes, calm: Driver, disk: Path, tmp_path: Path) -> None:
-    driver = begun("student", nodes, calm, disk / "store", tmp_path / "log")
-    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    code = driver.process.wait(200) if driver.process else None
-    subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
-    assert code == 2
+    elsewhere = {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}  # which it keeps open
+    driver = begun("student", nodes, calm, disk / "store", tmp_path / "log", **elsewhere)
+    wait_for(lambda: remount(disk, "ro"))
+    try:
+        assert driver.wait() == 2, driver.log.read_text()
+    finally:
+        assert remount(disk, "rw")
+    assert "cannot write: Read-only file system" in driver.last_line()
     driver.start()
     assert_like(driver, calm)
+
+
+def remount(disk: Path, how: str) -> bool:
+    """Not while a file is being written."""
+    return subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], capture_output=True).returncode == 0
 
 
 def test_two_drivers_on_one_store(nodes: ThreeNodes, calm: Driver, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 import mlflow
 import pytest
+from conftest import ROOT
 
 from pipelines.outbox import Outbox
 from pipelines.tracking import Tracking, how_to_look, without_password
@@ -134,3 +135,16 @@ def test_a_server_that_comes_back_has_missed_nothing(tmp_path: Path, monkeypatch
         assert runs["outage"].data.metrics["linear/top1"] == 50.0
         losses = client.get_metric_history(runs["BoWNet"].info.run_id, "train/loss")
         assert [(m.step, m.value) for m in losses] == [(1, 4.0), (2, 3.0)]
+
+
+BEGIN = "import sys; from pipelines.tracking import Tracking; print(Tracking(sys.argv[1], 'x', {}, {}).run_id)"
+
+
+def test_programs_that_start_at_once_on_a_new_store(tmp_path: Path) -> None:
+    """MLflow would make the tables of the file twice, and fail."""
+    command = [sys.executable, "-c", BEGIN, f"sqlite:///{tmp_path}/mlflow.db"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(3)]
+    runs = [program.communicate(timeout=120)[0].strip() for program in running]
+    assert [program.returncode for program in running] == [0, 0, 0]
+    assert len(set(runs)) == 3
+    assert "None" not in runs
