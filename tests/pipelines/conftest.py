@@ -25,8 +25,13 @@ def environment(**variables: str) -> dict[str, str]:
     return kept | {"COLUMNS": "160"} | variables
 
 
-def run_full(*arguments: str | Path, timeout: float = 300, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [*PROGRAM, *map(str, arguments)]
+def run_full(
+    *arguments: str | Path, timeout: float = 300, figures: bool = False, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Figures take a while, so that most tests do without."""
+    is_run = bool(arguments) and not str(arguments[0]).startswith("-")
+    told = ["--no-figures"] if is_run and not figures else []
+    command = [*PROGRAM, *map(str, arguments), *told]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment(**variables))
 
 
@@ -79,7 +84,7 @@ def raw(tmp_path_factory: pytest.TempPathFactory, machine: Machine) -> Artifact:
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A finished run of the smoke preset: its store, its JSON and what it printed."""
     folder = tmp_path_factory.mktemp("smoke")
-    done = run_full("smoke", "--store", folder / "store", "--json", folder / "report.json")
+    done = run_full("smoke", "--store", folder / "store", "--json", folder / "report.json", figures=True)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((folder / "report.json").read_text())
     return {"store": folder / "store", "report": report, "printed": done.stdout, "errors": done.stderr}

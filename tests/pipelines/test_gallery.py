@@ -1,0 +1,95 @@
+"""Figures of a run: patches against the images they are cut from, and every figure as a picture that can be opened."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bownet.config import Data, Net, Vocabulary
+from pipelines.drawing.neighbours import nearest
+from pipelines.machine import Machine
+from pipelines.stages.features import Features
+from pipelines.stages.gallery import Gallery
+from pipelines.stages.images import Images
+from pipelines.stages.patches import EACH, WordPatches, some_shards, words_to_show
+from pipelines.stages.pictures import load_split
+from pipelines.stages.teacher import RandomNet
+from pipelines.stages.vocabulary import BuildVocabulary
+from pipelines.stages.words import Quantize, load_words
+from pipelines.store import Artifact, Store
+
+NET = Net(arch="wrn-10-1")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, machine: Machine) -> dict[str, Artifact]:
+    store = Store(tmp_path_factory.mktemp("store"), machine=machine)
+    images = store.get(Images(Data(train=60, test=24, novel_per_class=1, image_size=24, shard_size=25)))
+    net = store.get(RandomNet(NET, 0, images, model="random"))
+    settings = Vocabulary(size=6, tap="block2", max_points_per_word=None)
+    vocabulary = store.get(BuildVocabulary(settings, 0, images, net, NET, model="BoWNet"))
+    words = store.get(Quantize(images, net, vocabulary, model="BoWNet"))
+    features = store.get(Features(images, net, NET, model="random"))
+    return {
+        "images": images,
+        "words": words,
+        "patches": store.get(WordPatches(images, net, vocabulary, words, model="BoWNet")),
+        "gallery": store.get(Gallery(images, net, features, before=features, before_name="same", model="random")),
+    }
+
+
+def test_patches_are_where_their_words_are(made: dict[str, Artifact]) -> None:
+    """block2 has a stride of 2 and sees 13 pixels; the patch is 12 wide, as half of the image is."""
+    told, patches = made["patches"].read_json("words.json"), made["patches"].read_npy("patches.npy")
+    pixels, words = load_split(made["images"], "train"), load_words(made["words"])[:, 0]
+    assert patches.shape == (len(told), EACH, 12, 12, 3)
+    checked = 0
+    for slot, word in enumerate(told):
+        assert len(set(word["images"])) == len(word["images"])  # each from another image
+        for i, (name, (row, column)) in enumerate(zip(word["images"], word["places"], strict=True)):
+            number = int(name.rpartition("#")[2])
+            assert words[number, row, column] == word["word"]
+            top, left = (min(max(round(2 * at + 0.5 - 6), 0), 12) for at in (row, column))
+            np.testing.assert_array_equal(patches[slot, i], pixels[number, top : top + 12, left : left + 12])
+            checked += 1
+    assert checked > 20
+
+
+def test_shares_and_classes_are_counted(made: dict[str, Artifact]) -> None:
+    told, words = made["patches"].read_json("words.json"), load_words(made["words"])[:, 0]
+    labels = np.concatenate(
+        [made["images"].read_json(f"{row['name']}.json")["labels"] for row in made["images"].info["shards"]][:3]
+    )
+    for word in told:
+        of_class = np.bincount(labels, (words == word["word"]).sum((1, 2)))
+        assert word["share"] == pytest.approx((words == word["word"]).mean())
+        assert word["purity"] == pytest.approx(of_class.max() / of_class.sum())
+
+
+def test_figures_are_pictures(made: dict[str, Artifact]) -> None:
+    assert made["gallery"].info["figures"] == ["tsne.png", "neighbours.png"]  # there is no classifier, no training
+    for name in ("patches", "gallery"):
+        for file in made[name].info["figures"]:
+            with Image.open(Path(made[name].local_path(file))) as picture:
+                assert min(picture.size) > 300
+
+
+def test_neighbours_by_hand() -> None:
+    features = np.array([[1, 0], [2, 0.1], [0, 1], [0.1, 3], [1, 1]], np.float32)
+    assert nearest(features, [0, 2], 2).tolist() == [[1, 4], [3, 4]]
+
+
+def test_words_of_a_large_vocabulary_are_chosen() -> None:
+    counts = np.random.default_rng(0).integers(0, 50, (3000, 4))
+    shown = words_to_show(counts)
+    assert len(shown) == len(set(shown.tolist())) == 1024
+    most, least = counts.sum(1).argmax(), counts.sum(1).argmin()
+    assert {int(most), int(least)} <= set(shown.tolist())
+    assert words_to_show(np.array([[1, 0], [0, 0], [3, 4]])).tolist() == [0, 2]
+
+
+def test_shards_are_spread_over_the_images() -> None:
+    rows = [{"start": i * 1000, "stop": (i + 1) * 1000} for i in range(10)]
+    assert [row["start"] for row in some_shards(rows)] == [0, 2000, 5000, 7000]
+    assert some_shards(rows[:2]) == rows[:2]
