@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -30,22 +31,15 @@ def draw_word_maps(
     return figure
 
 
-def _overlay(axes: object, image: NDArray[np.uint8], words: NDArray[np.uint16]) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(axes, Axes)
+def _overlay(axes: Axes, image: NDArray[np.uint8], words: NDArray[np.uint16]) -> None:
     size, (h, w) = image.shape[0], words.shape
-    here, index, counts = np.unique(words, return_inverse=True, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    rank = np.empty(len(here), int)
-    rank[order] = np.arange(len(here))
-    colours = colormaps["turbo"](np.linspace(0.05, 0.95, max(2, len(here))))
     axes.imshow(image.mean(2), cmap="gray", vmin=0, vmax=255)
-    painted = colours[(rank[index.reshape(h, w)] * 7) % len(colours)]
+    painted = colormaps["turbo"](words * 0.618034 % 1)  # a word has its colour in every image
     painted[..., 3] = 0.5
     axes.imshow(painted, extent=(-0.5, size - 0.5, size - 0.5, -0.5), interpolation="nearest")
-    for number in order[:NUMBERED]:
-        y, x = np.argwhere(words == here[number])[0]
+    here, counts = np.unique(words, return_counts=True)
+    for word in here[np.argsort(-counts, kind="stable")][:NUMBERED]:
+        y, x = np.argwhere(words == word)[0]
         at = ((x + 0.5) * size / w - 0.5, (y + 0.5) * size / h - 0.5)
-        axes.text(*at, str(here[number]), fontsize=5.5, ha="center", va="center", color="white", weight="bold")
+        axes.text(*at, str(word), fontsize=5.5, ha="center", va="center", color="white", weight="bold")
     axes.axis("off")

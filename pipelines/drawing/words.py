@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ ACROSS = 6  # words of a row
 GRID = 4  # patches of a block's side
 
 
-def draw_words(patches: NDArray[np.uint8], told: Sequence[dict[str, Any]], title: str, path: Path) -> None:
+def words_figure(patches: NDArray[np.uint8], told: Sequence[dict[str, Any]], title: str) -> Figure:
     """`patches` are [words, 16, side, side, 3], and `told` says of each of these words what it is."""
     rows = chosen(told)
     figure = Figure(figsize=(1.75 * ACROSS, 2.05 * len(rows) + 0.5), dpi=DPI, layout="constrained")
@@ -29,7 +28,7 @@ def draw_words(patches: NDArray[np.uint8], told: Sequence[dict[str, Any]], title
         for axes, number in zip(line, numbers, strict=False):
             axes.imshow(block(patches[number]), interpolation="nearest")
             axes.set_title(caption(told[number]), fontsize=6.5)
-    figure.savefig(path, format=path.suffix[1:] or "png")
+    return figure
 
 
 def chosen(told: Sequence[dict[str, Any]]) -> dict[str, list[int]]:

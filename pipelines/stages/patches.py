@@ -49,7 +49,8 @@ class WordPatches(ModelStage):
         return Estimate(f"{looked_at} images", disk_bytes=WORDS * EACH * 3 * SIDE**2)
 
     def build(self, work: Workspace) -> dict[str, Any]:
-        from pipelines.drawing.words import draw_words  # here, so that workers need not import matplotlib
+        from pipelines.drawing.save import save  # here, so that workers need not import matplotlib
+        from pipelines.drawing.words import words_figure
 
         looked_at = some_shards(shards_of(self.images, "train"))
         found = for_each_shard(looked_at, partial(_look, stage=self), work.machine, self.label, gpu=True)
@@ -69,7 +70,8 @@ class WordPatches(ModelStage):
         work.write_npy("sources.npy", sources)
         work.write_json("words.json", told)
         title = f"{self.model}: visual words of {self.vocabulary.info['tap']}"
-        work.write_via("words.png", lambda path: draw_words(patches, told, title, Path(path)))
+        figure = words_figure(patches, told, title)
+        work.write_via("words.png", lambda path: save(figure, Path(path), "png"))
         return {"images": int(sum(row["stop"] - row["start"] for row in looked_at)), "figures": ["words.png"]}
 
     @staticmethod
