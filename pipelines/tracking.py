@@ -114,7 +114,7 @@ class Tracking(Observer):
         self._building = ("", "", "")  # key, model and curves of the stage that is being built
         self._monitor: SystemMetricsMonitor | None = None
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-        for noisy in ("mlflow", "alembic"):
+        for noisy in ("mlflow", "alembic", "urllib3"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)  # errors are raised as well, and told by us
         try:
             with _one_at_a_time(uri):

@@ -1,10 +1,13 @@
 """The store's error: what the operating system or a remote store says, as one line with a remedy."""
 
 import errno
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
+from safetensors import SafetensorError
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -19,9 +22,11 @@ def explained(action: str, path: str) -> Iterator[None]:
     """Turn what the operating system or a remote store says into one line with a remedy."""
     try:
         yield
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, SafetensorError) as error:
         code = getattr(error, "errno", None)
         said = (getattr(error, "strerror", None) if code else None) or " ".join(str(error).split())
+        if code is None and (found := re.search(r"\(os error (\d+)\)", said)):  # as safetensors, in Rust, says it
+            code, said = int(found[1]), os.strerror(int(found[1]))
         if code in DISK_FULL or "requested and" in said:  # numpy's short writes carry no errno
             remedy = "free space (`python -m pipelines.store gc`) or choose another store"
         elif code in NOT_ALLOWED:

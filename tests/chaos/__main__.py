@@ -20,6 +20,7 @@ from tests.chaos.faults import DiskFull, DriverKilled, Fault, NodeLost, NodeSlow
 from tests.chaos.small_disk import small_disk
 from tests.chaos.three_nodes import ThreeNodes
 
+PAUSE = (8.0, 35.0)  # seconds between faults
 LONGEST_RUN = 900.0  # seconds; a run that takes longer hangs
 RESTARTS = 30  # of a driver that ended by itself
 
@@ -54,7 +55,7 @@ def rounds(minutes: float, random: Random, nodes: ThreeNodes, disk: Path, faults
         driver = Driver(nodes.address, disk / f"run{run}", disk.parent / f"run{run}.log", **variables)
         since, count, restarts = time.monotonic(), 0, 0
         driver.start()
-        strike = time.monotonic() + random.uniform(4, 20)
+        strike = time.monotonic() + random.uniform(*PAUSE)
         while (code := driver.exit_code()) is None or code:
             time.sleep(0.1)
             if time.monotonic() - since > LONGEST_RUN:
@@ -74,7 +75,7 @@ def rounds(minutes: float, random: Random, nodes: ThreeNodes, disk: Path, faults
                     print(f"  run {run}, {stage or 'between stages'}: {fault.name} {whom}", flush=True)
                     time.sleep(seconds)
                     fault.mend()
-                strike = time.monotonic() + random.uniform(4, 20)
+                strike = time.monotonic() + random.uniform(*PAUSE)
         took = time.monotonic() - since
         same = contents(driver.store) == expected and driver.metrics() == metrics
         injected, again, lost, wrong = injected + count, again + restarts, lost + took - undisturbed, wrong + (not same)

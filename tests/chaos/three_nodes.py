@@ -11,6 +11,7 @@ import psutil
 from tests.pipelines.killing import kill_all
 
 MB = 1 << 20
+NOT_AT_WORK = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")  # without an agent its node ends
 
 
 class ThreeNodes:
@@ -63,7 +64,7 @@ class ThreeNodes:
                     title = " ".join(process.cmdline())
                 except psutil.Error:
                     continue
-                if title.startswith("ray::") and not title.startswith("ray::IDLE") and doing in title:
+                if title.startswith("ray::") and not title.startswith(NOT_AT_WORK) and doing in title:
                     found.append((node, process))
         return found
 
