@@ -308,13 +308,20 @@ def test_check_writable_leaves_an_empty_folder(root: Path) -> None:
     assert list(root.iterdir()) == []
 
 
-def test_full_disk_is_one_line_and_no_truncated_file(root: Path) -> None:
+@pytest.mark.parametrize(
+    "write",
+    [
+        "work.write_npy('big.npy', np.ones(9999))",
+        "work.write_via('big.npy', lambda path: safetensors.numpy.save_file({'a': np.ones(9999)}, path))",
+    ],
+)
+def test_full_disk_is_one_line_and_no_truncated_file(write: str, root: Path) -> None:
     """A limit on the size of files stops a write half-way, as a full disk does."""
-    limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    limit = "import resource, safetensors.numpy, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
     stage = "class Big(Sum):\n    def config(self): return {}\n    def inputs(self): return {}\n"
     stage += "    def build(self, work):\n        work.write_bytes('small', b'x')\n"
-    stage += "        work.write_npy('big.npy', np.ones(9999))\n"
+    stage += f"        {write}\n"
     child = in_child(root, "Big(None)", before=limit + stage)
     _, said = child.communicate()
     assert child.returncode == 1
