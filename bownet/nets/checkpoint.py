@@ -23,11 +23,11 @@ def save_backbone(backbone: Backbone, net: Net, path: Path, provenance: dict[str
     save_file({k: v.contiguous().cpu() for k, v in backbone.state_dict().items()}, path, {ABOUT: about})
 
 
-def load_backbone(path: Path) -> Backbone:
+def load_backbone(path: str | Path) -> Backbone:
     return load_saved(path)[0]
 
 
-def load_saved(path: Path) -> tuple[Backbone, Net]:
+def load_saved(path: str | Path) -> tuple[Backbone, Net]:
     """The net with its weights, and its architecture; every key must be present and of the right shape."""
     try:
         with safe_open(path, "pt") as file:

@@ -1,0 +1,36 @@
+"""The visual words of your own images, with a teacher and a vocabulary that a run has made.
+
+python examples/words_of_my_images.py --store store DIR_OF_IMAGES
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from bownet import Vocabulary, load_backbone, visual_words
+from pipelines.records import read_records
+from pipelines.store import Artifact
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("images", type=Path, help="a folder of JPEG or PNG files")
+parser.add_argument("--store", default="store", help="where the run was kept (store)")
+options = parser.parse_args()
+
+# The last student of the last run, the words that it predicts, and the files behind them.
+record = read_records(options.store)[-1]
+student = Artifact(*record.rows[-1]["artifacts"]["backbone"].split("/"), options.store)
+words = Artifact(*student.manifest()["inputs"]["words"].split("/"), options.store)
+made_from = {role: Artifact(*ref.split("/"), options.store) for role, ref in words.manifest()["inputs"].items()}
+teacher = load_backbone(made_from["teacher"].local_path("backbone.safetensors"))
+vocabulary = Vocabulary.load(made_from["vocabulary"].local_path("vocabulary.safetensors"))
+
+files = sorted(path for path in options.images.iterdir() if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
+maps = visual_words(files, teacher, vocabulary, size=record.settings["data"]["image_size"])
+for file, words_HW in zip(files, maps, strict=True):
+    word, count = np.unique(words_HW, return_counts=True)
+    top = np.argsort(-count)[:5]
+    said = ", ".join(f"{word[i]} ({count[i]})" for i in top)
+    print(f"{file.name}: {len(word)} of {vocabulary.size} words; most often {said}")
