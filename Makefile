@@ -14,7 +14,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c '$(SUPPORTED)' 2>/dev/null && echo $$python && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-faults test-slow lint format clean mlflow
+.PHONY: help setup demo test test-faults test-slow docs lint format clean mlflow
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +44,9 @@ test-faults: $(STAMP)  ## run the tests that kill workers, nodes and drivers of 
 test-slow: $(STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
+docs: $(STAMP)  ## build the documentation into site/; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 lint: $(STAMP)  ## check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -54,7 +57,7 @@ format: $(STAMP)  ## format the code and apply the safe fixes
 	$(BIN)/ruff format .
 
 clean:  ## remove .venv, caches and build folders; the store stays
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist *.egg-info
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache build dist *.egg-info
 	find bownet evaluation pipelines tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 mlflow: $(STAMP)  ## show the runs of STORE in MLflow on 127.0.0.1:5000 (PORT=...)

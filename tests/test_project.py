@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from zipfile import ZipFile
@@ -56,7 +57,19 @@ def test_every_dependency_of_a_set_up_is_pinned() -> None:
 @needs_make
 def test_make_alone_lists_every_target() -> None:
     listed = set(re.findall(r"^  make ([a-z-]+) +\S", make(), re.MULTILINE))
-    assert listed == {"help", "setup", "demo", "test", "test-faults", "test-slow", "lint", "format", "clean", "mlflow"}
+    assert listed == {
+        "help",
+        "setup",
+        "demo",
+        "test",
+        "test-faults",
+        "test-slow",
+        "docs",
+        "lint",
+        "format",
+        "clean",
+        "mlflow",
+    }
     assert make() == make("help")
 
 
@@ -136,3 +149,31 @@ def test_a_job_uploads_the_code_and_nothing_else(tmp_path: Path) -> None:
     with ZipFile(tmp_path / "upload.zip") as archive:
         files = {name for name in archive.namelist() if not name.endswith("/")}
     assert files - {".gitignore", ".rayignore"} == code
+
+
+def test_the_map_of_the_paper_names_files_that_exist() -> None:
+    named = re.findall(
+        r"`((?:bownet|evaluation|pipelines)/[\w/]+(?:\.py|/))`", (ROOT / "docs/paper_map.md").read_text("utf-8")
+    )
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    """The page is filled when the documentation is built."""
+    made = subprocess.run(
+        [sys.executable, "docs/reference_from_code.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    for name in (
+        "vocabulary.size",
+        "student.perturbation.crop_area",
+        "teacher.optimiser.precision",
+        "resources.wait_minutes",
+    ):
+        assert f"| `{name}` |" in made
+    assert "Of activations. bfloat16 is faster" in made

@@ -1,0 +1,90 @@
+"""Fills the reference pages from the code, when the documentation is built: settings with defaults and meaning."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+import types
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+MARK = "<!-- settings from the code -->"
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    return markdown.replace(MARK, reference()) if MARK in markdown else markdown
+
+
+def reference() -> str:
+    from bownet.config import Experiment
+    from pipelines.command_line import Running
+
+    seen: dict[type[BaseModel], str] = {}
+    return "\n".join([*_of_model(Experiment, "", seen), *_of_model(Running, "", seen)])
+
+
+def _of_model(model: type[BaseModel], prefix: str, seen: dict[type[BaseModel], str]) -> list[str]:
+    """A table of a model's own settings, then one for each model within it."""
+    title = f"`{prefix[:-1]}`" if prefix else f"`{model.__name__}`"
+    if model in seen:
+        return [f"## {title}", "", f"The same settings as {seen[model]}.", ""]
+    seen[model] = title
+    about = _plain(inspect.getdoc(model) or "").partition("\n")[0]
+    told, lines, inner = _docstrings(model), [], []
+    for name, field in model.model_fields.items():
+        models = [part for part in _parts(field.annotation) if inspect.isclass(part) and issubclass(part, BaseModel)]
+        if models and name != "experiment":
+            inner += [(one, f"{prefix}{name}.") for one in models]
+            continue
+        if name == "experiment":
+            continue
+        default = "" if field.is_required() else f"`{_short(field.get_default(call_default_factory=True))}`"
+        lines.append(f"| `{prefix}{name}` | {_type(field.annotation)} | {default} | {_plain(told.get(name, ''))} |")
+    table = ["| setting | | default | |", "| --- | --- | --- | --- |", *lines, ""] if lines else []
+    made = [f"## {title}", "", about, "", *table]
+    for one, where in inner:
+        made += _of_model(one, where, seen)
+    return made
+
+
+def _docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """What stands below each field, of this model and of those that it extends."""
+    found: dict[str, str] = {}
+    for one in reversed(model.__mro__):
+        if not issubclass(one, BaseModel) or one is BaseModel:
+            continue
+        source = textwrap.dedent(inspect.getsource(one))
+        for name, text in re.findall(
+            r'^    (\w+): [^\n]*?\n(?:        [^\n]*\n|    \)[^\n]*\n)*    """(.*?)"""', source, re.M | re.S
+        ):
+            found[name] = " ".join(text.split())
+    return found
+
+
+def _parts(annotation: Any) -> list[Any]:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [part for one in get_args(annotation) for part in _parts(one)]
+    return [annotation]
+
+
+def _type(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(annotation))
+    parts = [part for part in _parts(annotation) if part is not type(None)]
+    if len(parts) == 1 and parts[0] is not annotation:
+        return f"{_type(parts[0])} or None"
+    return f"`{getattr(annotation, '__name__', str(annotation)).replace('typing.', '')}`".replace("|", "or")
+
+
+def _short(value: Any) -> str:
+    return str(value).replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    print(reference(), end="")
