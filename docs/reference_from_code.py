@@ -33,7 +33,7 @@ def _of_model(model: type[BaseModel], prefix: str, seen: dict[type[BaseModel], s
     seen[model] = title
     about = _plain(inspect.getdoc(model) or "").partition("\n")[0]
     told, lines, inner = _docstrings(model), [], []
-    for name, field in model.model_fields.items():
+    for name, field in sorted(model.model_fields.items(), key=lambda item: _place(model, *item)):
         models = [part for part in _parts(field.annotation) if inspect.isclass(part) and issubclass(part, BaseModel)]
         if models and name != "experiment":
             inner += [(one, f"{prefix}{name}.") for one in models]
@@ -47,6 +47,11 @@ def _of_model(model: type[BaseModel], prefix: str, seen: dict[type[BaseModel], s
     for one, where in inner:
         made += _of_model(one, where, seen)
     return made
+
+
+def _place(model: type[BaseModel], name: str, field: Any) -> tuple[bool, bool]:
+    """A model's own settings before those that it has from others; what is usually not there comes last."""
+    return name not in inspect.get_annotations(model), field.default is None
 
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
