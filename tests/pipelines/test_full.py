@@ -32,7 +32,7 @@ def test_report_has_rows_stages_and_where_mlflow_is(smoke: dict[str, Any]) -> No
         assert row["protocol"]["fewshot"]["solver"]["episodes"] == 50
         words = {"patches"} if row["name"] == "BoWNet" else set()
         assert row["artifacts"].keys() == {"backbone", "features", "linear", "fewshot", "gallery"} | words
-    assert len(report["stages"]) == 15
+    assert len(report["stages"]) == 19
     assert all(not stage["cached"] and stage["seconds"] >= 0 for stage in report["stages"])
     assert {"name", "key", "cached", "seconds"} <= report["stages"][0].keys()
     assert report["seconds"] > 0
@@ -42,7 +42,7 @@ def test_report_has_rows_stages_and_where_mlflow_is(smoke: dict[str, Any]) -> No
 def test_prints_the_table_and_the_mlflow_command_last(smoke: dict[str, Any]) -> None:
     lines = smoke["printed"].strip().splitlines()
     assert f"mlflow ui --backend-store-uri {smoke['report']['mlflow']['tracking_uri']} --host 127.0.0.1" in lines[-1]
-    table = "\n".join(lines[-12:])
+    table = "\n".join(lines[-14:])
     assert all(name in table for name in ("random", "RotNet", "BoWNet", "linear top1"))
     assert "\x1b[" not in smoke["printed"]  # no escape codes in a log
     assert smoke["errors"] == ""
