@@ -1,13 +1,12 @@
 """The cluster is looked at before each stage: nodes that join are used, nodes that went are waited for."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from killing import wait_for
 
 from pipelines.cluster import Cluster
-from pipelines.machine import Machine, Resources, connect
+from pipelines.machine import Machine, Resources
 
 
 def test_nodes_join_and_leave_between_stages(nodes: Any) -> None:
@@ -53,29 +52,3 @@ def test_a_node_that_joins_ends_the_wait(nodes: Any) -> None:
     machine = Cluster(Resources(workers=4, cpus_per_worker=1, wait_minutes=5), tell=add)()
     assert (machine.workers, machine.cpus, len(said)) == (4, 4, 1)
     nodes.remove_node(next(iter(nodes.worker_nodes)))
-
-
-@pytest.fixture
-def autoscaling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A head with one CPU, and Ray's own autoscaler, which starts up to two nodes on this machine when asked."""
-    import ray
-    from ray.cluster_utils import AutoscalingCluster
-
-    ray.shutdown()
-    small = {"resources": {"CPU": 2}, "node_config": {}, "min_workers": 0, "max_workers": 2}
-    started = AutoscalingCluster(head_resources={"CPU": 1}, worker_node_types={"small": small})
-    started.start()
-    monkeypatch.setenv("RAY_ADDRESS", "auto")
-    connect()
-    yield
-    ray.shutdown()
-    started.shutdown()
-
-
-@pytest.mark.slow
-def test_an_autoscaler_brings_nodes(autoscaling: None) -> None:
-    said: list[str] = []
-    wished = Resources(workers=2, cpus_per_worker=2, wait_minutes=3)
-    machine = Cluster(wished, tell=said.append)()
-    assert (machine.workers, machine.cpus) == (2, 5)
-    assert said[0].startswith("resources.workers=2 x cpus_per_worker=2: the cluster has 1 CPUs")
