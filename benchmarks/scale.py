@@ -203,11 +203,14 @@ def main() -> None:
     parser.add_argument("--gpu-images", type=float, default=2500, help="images/s that a GPU trains ResNet-50 on (2500)")
     parser.add_argument("--batch", type=int, help="images of a step (the preset's 256)")
     parser.add_argument("--decode", type=float, default=0, help="JPEG files/s of a CPU; 0 measures it here (0)")
+    parser.add_argument("--add", type=float, default=0, help="GB/s of sums that a core adds; 0 measures it here (0)")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     options = parser.parse_args()
     rate = options.decode or decoding()
-    at = Hardware(options.gpus_per_node, options.cpus, options.gbit, options.gpu_images, rate, adding_gigabytes())
-    print(f"measured here, on one core: {at.decode:.0f} JPEG files/s decoded and cropped, {at.add:.1f} GB/s added")
+    at = Hardware(
+        options.gpus_per_node, options.cpus, options.gbit, options.gpu_images, rate, options.add or adding_gigabytes()
+    )
+    print(f"on one core: {at.decode:.0f} JPEG files/s decoded and cropped, {at.add:.1f} GB/s added")
     node = f"{at.gpus} GPUs, {at.cpus} CPUs, {at.gbit:g} Gbit/s"
     print(f"assumed: {at.gpu_images:.0f} images/s of training on a GPU; a node has {node}\n")
     rows = [cost for gpus in map(int, options.gpus.split(",")) for cost in costs(gpus, at, options.batch)]

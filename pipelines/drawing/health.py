@@ -9,9 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bownet.words.health import Health
-
-# Okabe and Ito's colours, which colour-blind people can tell apart.
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#7F7F7F"
+from pipelines.drawing.style import BLUE, GREY, ORANGE
 
 
 def draw_health(health: Health, title: str, path: Path) -> None:

@@ -65,6 +65,7 @@ class Quantize(ModelStage):
             "size": self.vocabulary.info["size"],
             "health": found.metrics(),
             "warnings": list(found.warnings),
+            "figures": ["health.png"],
         }
 
     def remark(self, artifact: Artifact) -> str | None:

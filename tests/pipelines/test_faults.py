@@ -10,9 +10,11 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
-from killing import kill_all, wait_for
+from killing import wait_for
 
 from tests.chaos.driver import Driver, contents
 from tests.chaos.faults import fill
@@ -48,7 +50,10 @@ def calm(nodes: ThreeNodes, tmp_path_factory: pytest.TempPathFactory) -> Driver:
     return driver
 
 
-def begun(stage: str, nodes: ThreeNodes, calm: Driver, store: Path, log: Path, **variables: str) -> Driver:
+Work = tuple[Any, psutil.Process]  # a node of the cluster, and a process of it that does the stage's work
+
+
+def begun(stage: str, nodes: ThreeNodes, calm: Driver, store: Path, log: Path, **variables: str) -> tuple[Driver, Work]:
     """A run that is in the middle of a stage. One that gets through it unseen is begun anew: some take a blink."""
     for _ in range(4):
         driver = Driver(nodes.address, store, log, **variables)
@@ -57,15 +62,16 @@ def begun(stage: str, nodes: ThreeNodes, calm: Driver, store: Path, log: Path, *
         for name in STAGES[stage][0]:
             shutil.rmtree(store / "artifacts" / name)
         driver.start()
-        if wait_for(lambda driver=driver: at_the_moment(driver, stage, nodes), 120) == "now":
-            return driver
+        seen = wait_for(lambda driver=driver: at_the_moment(driver, stage, nodes), 120)
+        if seen != "over":
+            return driver, seen
     raise AssertionError(f"{stage} was always over too soon: {driver.log.read_text()}")
 
 
-def at_the_moment(driver: Driver, stage: str, nodes: ThreeNodes) -> str:
+def at_the_moment(driver: Driver, stage: str, nodes: ThreeNodes) -> Work | str:
     _, work, shows = STAGES[stage]
-    if (not shows or list(driver.store.glob(shows))) and nodes.at_work(work):
-        return "now"
+    if (not shows or list(driver.store.glob(shows))) and (working := nodes.at_work(work)):
+        return working[-1]
     if (code := driver.exit_code()) is not None:
         assert code == 0, driver.log.read_text()
         return "over"
@@ -81,26 +87,22 @@ def assert_like(driver: Driver, calm: Driver) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("killed", ["worker", "node", "driver"])
 def test_a_kill(killed: str, stage: str, nodes: ThreeNodes, calm: Driver, tmp_path: Path) -> None:
-    driver = begun(stage, nodes, calm, tmp_path / "store", tmp_path / "log")
+    driver, (node, worker) = begun(stage, nodes, calm, tmp_path / "store", tmp_path / "log")
     if killed == "driver":
         driver.kill()
         driver.start()
+    elif killed == "node":
+        assert node is not nodes.head
+        nodes.replace(node)
     else:
-        working = nodes.at_work(STAGES[stage][1])
-        if killed == "node":
-            node = working[-1][0] if working else nodes.others[-1]  # it may have ended just now
-            assert node is not nodes.head
-            nodes.replace(node)
-        else:
-            kill_all([worker for _, worker in working[-1:]])
+        worker.kill()  # SIGKILL; Ray keeps the process for a while also where the work has just ended
     assert_like(driver, calm)
 
 
 @pytest.mark.parametrize("stage", ["words", "student"])
 def test_a_node_stands_still_for_a_while(stage: str, nodes: ThreeNodes, calm: Driver, tmp_path: Path) -> None:
-    driver = begun(stage, nodes, calm, tmp_path / "store", tmp_path / "log")
-    working = nodes.at_work(STAGES[stage][1])
-    for process in (stopped := processes_of(working[-1][0] if working else nodes.others[-1])):
+    driver, (node, _) = begun(stage, nodes, calm, tmp_path / "store", tmp_path / "log")
+    for process in (stopped := processes_of(node)):
         process.suspend()
     time.sleep(8)
     for process in stopped:
@@ -119,7 +121,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("stage", ["images", "words", "student"])
 def test_the_disk_is_full(stage: str, nodes: ThreeNodes, calm: Driver, disk: Path, tmp_path: Path) -> None:
-    driver = begun(stage, nodes, calm, disk / "store", tmp_path / "log")
+    driver, _ = begun(stage, nodes, calm, disk / "store", tmp_path / "log")
     fill(disk / "ballast")
     assert driver.wait() == 2, driver.log.read_text()
     (disk / "ballast").unlink()
@@ -130,7 +132,7 @@ def test_the_disk_is_full(stage: str, nodes: ThreeNodes, calm: Driver, disk: Pat
 
 def test_the_store_can_no_longer_be_written_to(nodes: ThreeNodes, calm: Driver, disk: Path, tmp_path: Path) -> None:
     elsewhere = {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}  # which it keeps open
-    driver = begun("student", nodes, calm, disk / "store", tmp_path / "log", **elsewhere)
+    driver, _ = begun("student", nodes, calm, disk / "store", tmp_path / "log", **elsewhere)
     wait_for(lambda: remount(disk, "ro"))
     try:
         assert driver.wait() == 2, driver.log.read_text()
