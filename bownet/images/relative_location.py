@@ -69,7 +69,8 @@ def location_patches(
     position_NJ = order_N8.argsort(1)[:, :neighbours].sort(1).values
     x = flip_some(x_NCHW, generator)
     rows = (grey_N < grey_probability).nonzero()[:, 0].to(x.device)
-    x.index_copy_(0, rows, luminance(x.index_select(0, rows)).expand(-1, c, -1, -1))
+    with torch.autocast(x.device.type, enabled=False):  # eight bits of mantissa are too few for pixels
+        x.index_copy_(0, rows, luminance(x.index_select(0, rows)).expand(-1, c, -1, -1))
     if side != h:
         x = F.interpolate(x, (side, side), mode="bilinear", antialias=True, align_corners=False)
 

@@ -102,3 +102,12 @@ def test_errors_name_the_value() -> None:
         location_patches(torch.zeros(1, 3, 20, 30), seeded())
     with pytest.raises(ValueError, match="neighbours=9"):
         location_patches(torch.zeros(1, 3, 32, 32), seeded(), neighbours=9)
+
+
+def test_autocast_does_not_round_pixels() -> None:
+    x = torch.rand(8, 3, 24, 24, generator=seeded(2))
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = location_patches(x, seeded(1))
+    outside = location_patches(x, seeded(1))
+    assert torch.equal(inside.patches_NMCPP, outside.patches_NMCPP)
+    assert torch.equal(inside.position_NJ, outside.position_NJ)

@@ -142,6 +142,18 @@ def test_gradients_of_halves_average_to_those_of_the_batch(name: str) -> None:
         torch.testing.assert_close((b + c) / 2, a, rtol=1e-3, atol=1e-5 * float(a.abs().max()) + 1e-7)
 
 
+@pytest.mark.parametrize("name", ["bow", "bow linear", "bow pyramid", "bow perturbed", *TASKS])
+def test_bfloat16_moves_every_weight(name: str) -> None:
+    """Losses of both precisions are near each other, and every weight has a gradient."""
+    task, targets = undisturbed(name)
+    plain, _ = task(ramps(16), targets, seeded())
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, _ = task(ramps(16), targets, seeded())
+    loss.backward()
+    assert float(loss) == pytest.approx(float(plain), rel=0.05)
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in task.parameters())
+
+
 def test_the_example_of_the_guide_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     text = GUIDE.read_text("utf-8")
     assert len(text.splitlines()) < 60
