@@ -43,10 +43,10 @@ class FigureOptions(Settings):
 
 def of_gallery(kind: str) -> Callable[[Record, Row], Any]:
     def draw(record: Record, row: Row) -> Any:
-        found = dict(figures_of(gallery_of(row)))
+        found = figures_of(gallery_of(row))
         if kind not in found:
             raise ValueError(f"kind={kind}: {row.name} has none; there are {', '.join(found)}")
-        return found[kind]
+        return found[kind]()
 
     return draw
 
@@ -87,6 +87,17 @@ def draw_maps_of_words(record: Record, row: Row) -> Any:
     return draw_word_maps(pixels_of(images, shard)[:6], maps, names_of(images, shard)[:6], title)
 
 
+def draw_predicted_words(record: Record, row: Row) -> Any:
+    from pipelines.stages.predictions import Predictions, predictions_figure
+
+    whole(row, "patches")
+    stage = row.artifacts["predictions"].stage
+    assert isinstance(stage, Predictions)
+    if (drawn := predictions_figure(stage)) is None:
+        raise ValueError(f"key={stage.net.key}: without test images or the weights of Ω; train it again")
+    return drawn
+
+
 def draw_fewshot(record: Record, row: Row) -> Any:
     from pipelines.drawing.lines import draw_lines
 
@@ -116,6 +127,7 @@ def draw_rounds(record: Record, row: Row) -> Any:
 KINDS: dict[str, Callable[[Record, Row], Any]] = {
     "words": draw_visual_words,
     "word-maps": draw_maps_of_words,
+    "predictions": draw_predicted_words,
     "tsne": draw_map("tsne"),
     "umap": draw_map("umap"),
     "neighbours": of_gallery("neighbours"),

@@ -10,12 +10,13 @@ from dataclasses import replace
 from pipelines.evaluators import Getter, Row
 from pipelines.stages.gallery import Gallery
 from pipelines.stages.patches import WordPatches
+from pipelines.stages.predictions import Predictions
 from pipelines.stages.student import TrainStudent
 from pipelines.store import Artifact
 
 
 def with_figures(rows: list[Row], store: Getter) -> list[Row]:
-    """Visual words of each student's teacher, and a gallery of each network whose features there are."""
+    """Visual words of each student's teacher and which it predicts; a gallery of each network that has features."""
     return [replace(row, artifacts=row.artifacts | _figures(row, rows, store)) for row in rows]
 
 
@@ -26,6 +27,16 @@ def _figures(row: Row, rows: list[Row], store: Getter) -> dict[str, Artifact]:
     if words is not None:
         patches = WordPatches(inputs["images"], inputs["teacher"], inputs["vocabulary"], words, model=row.name)
         made["patches"] = store.get(patches)
+        made["predictions"] = store.get(
+            Predictions(
+                inputs["images"],
+                row.artifacts["backbone"],
+                inputs["teacher"],
+                inputs["vocabulary"],
+                made["patches"],
+                model=row.name,
+            )
+        )
     features = row.artifacts.get("features")
     if features is not None and features.stage is not None:
         taught_by = next((r for r in rows if r.artifacts["backbone"] == inputs.get("teacher")), None)

@@ -26,6 +26,7 @@ from pipelines.store import Artifact, Folder, StoreError
 CAPTIONS = {
     "words": "Visual words: the patches nearest to each centroid, each from another image.",
     "health": "How words are used, and how k-means converged.",
+    "predictions": "The words that the student gives the most weight to, for test images and perturbed ones.",
     "tsne": "A map of the features of test images (t-SNE).",
     "neighbours": "Test images and those with the nearest features; a green solid frame: of the same class.",
     "confusion": "What the linear classifier takes for what.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -47,8 +47,8 @@ class Gallery(ModelStage):
 
 def _draw_all(gallery: Gallery, work: Workspace) -> list[str]:
     names = []
-    for name, figure in figures_of(gallery):
-        work.write_via(f"{name}.png", partial(_save_png, figure))
+    for name, draw in figures_of(gallery).items():
+        work.write_via(f"{name}.png", partial(_save_png, draw()))
         names.append(f"{name}.png")
     return names
 
@@ -59,23 +59,33 @@ def _save_png(figure: Any, path: str | Path) -> None:
     save(figure, Path(path), "png")
 
 
-def figures_of(gallery: Gallery) -> Iterator[tuple[str, Any]]:
-    """Name and figure, one after the other; those that the images do not allow are left out."""
-    from pipelines.drawing.confusion import draw_confusion
-    from pipelines.drawing.curves import draw_curves
-
+def figures_of(gallery: Gallery) -> dict[str, Callable[[], Any]]:
+    """What draws each figure, by name; those that the images do not allow are left out."""
+    drawn: dict[str, Callable[[], Any]] = {}
     labelled = count_of(gallery.images, "test") > 2 and label_obstacle(gallery.images, "test") is None
     if labelled:
-        yield "tsne", features_map(gallery, "tsne")
+        drawn["tsne"] = partial(features_map, gallery, "tsne")
     if count_of(gallery.images, "test") > FOUND:
-        yield "neighbours", neighbours(gallery, labelled)
+        drawn["neighbours"] = partial(neighbours, gallery, labelled)
     if gallery.linear is not None:
-        details = gallery.linear.read_json("details.json")
-        tap = next(name for name in details if isinstance(details[name], dict) and "confusion" in details[name])
-        title = f"{gallery.model}: linear classifier on {tap}"
-        yield "confusion", draw_confusion(details[tap]["confusion"], details["classes"], title)
+        drawn["confusion"] = partial(confusion, gallery, gallery.linear)
     if gallery.net.folder.exists("history.json"):
-        yield "training", draw_curves(gallery.net.read_json("history.json"), f"{gallery.model}: training")
+        drawn["training"] = partial(training, gallery)
+    return drawn
+
+
+def confusion(gallery: Gallery, linear: Artifact) -> Any:
+    from pipelines.drawing.confusion import draw_confusion
+
+    details = linear.read_json("details.json")
+    tap = next(name for name in details if isinstance(details[name], dict) and "confusion" in details[name])
+    return draw_confusion(details[tap]["confusion"], details["classes"], f"{gallery.model}: linear classifier on {tap}")
+
+
+def training(gallery: Gallery) -> Any:
+    from pipelines.drawing.curves import draw_curves
+
+    return draw_curves(gallery.net.read_json("history.json"), f"{gallery.model}: training")
 
 
 def features_map(gallery: Gallery, method: str) -> Any:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from safetensors.torch import save_file
 from torch import nn
 
-from bownet.config import Proxy, Student
+from bownet.config import Net, Proxy, Student
 from bownet.images.views import random_view
 from bownet.nets.checkpoint import load_backbone
 from bownet.tasks.bow import BowTask, OnlineWords
@@ -16,10 +17,12 @@ from bownet.words.health import Health
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import data_of
 from pipelines.stages.teacher import new_backbone
-from pipelines.stages.training import TrainingJob, require_labels, run_training, training_estimate
+from pipelines.stages.training import TrainingJob, require_labels, run_training, training_estimate, write_backbone
 from pipelines.stages.vocabulary import vocabulary_of
 from pipelines.stages.words import load_words
 from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
+
+HEAD = "omega.safetensors"  # what predicts words from the feature; for figures, no evaluator sees it
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class TrainStudent(ModelStage):
             cut=partial(random_view, size=data_of(self.images).image_size, area=g.crop_area, aspect=g.crop_aspect),
             targets=partial(load_words, self.words),
             proxy=self.proxy,
+            keep=partial(_keep, self.student.net),
         )
         return run_training(job, work)
 
@@ -76,3 +80,10 @@ def _bow_task(stage: TrainStudent) -> nn.Module:
             load_backbone(stage.teacher.local_path("backbone.safetensors")), vocabulary_of(stage.vocabulary)
         )
     return BowTask(new_backbone(student.net, stage.seed, images), words.info["size"], student, online)
+
+
+def _keep(net: Net, task: nn.Module, work: Workspace) -> None:
+    assert isinstance(task, BowTask)
+    write_backbone(task.backbone, net, work)
+    weights = {name: values.detach().cpu().contiguous() for name, values in task.head.state_dict().items()}
+    work.write_via(HEAD, lambda path: save_file(weights, path))

@@ -19,7 +19,9 @@ def draw(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
     return figures.main()
 
 
-@pytest.mark.parametrize("kind", ["words", "word-maps", "tsne", "neighbours", "confusion", "training", "fewshot"])
+@pytest.mark.parametrize(
+    "kind", ["words", "word-maps", "predictions", "tsne", "neighbours", "confusion", "training", "fewshot"]
+)
 def test_every_kind(kind: str, smoke: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "figure.png"
     assert draw(monkeypatch, kind, "--store", smoke["store"], "--out", out) == 0

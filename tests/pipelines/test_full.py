@@ -30,9 +30,9 @@ def test_report_has_rows_stages_and_where_mlflow_is(smoke: dict[str, Any]) -> No
         assert all(0 <= value <= 100 for value in row["metrics"].values())
         assert row["protocol"]["linear"]["solver"]["epochs"] == 5
         assert row["protocol"]["fewshot"]["solver"]["episodes"] == 50
-        words = {"patches"} if row["name"] == "BoWNet" else set()
+        words = {"patches", "predictions"} if row["name"] == "BoWNet" else set()
         assert row["artifacts"].keys() == {"backbone", "features", "linear", "fewshot", "gallery"} | words
-    assert len(report["stages"]) == 19
+    assert len(report["stages"]) == 20
     assert all(not stage["cached"] and stage["seconds"] >= 0 for stage in report["stages"])
     assert {"name", "key", "cached", "seconds"} <= report["stages"][0].keys()
     assert report["seconds"] > 0

@@ -53,6 +53,7 @@ def test_it_has_every_figure_of_every_network(file: Path) -> None:
             assert f'alt="{model}: {kind}' in text
     assert 'alt="BoWNet: Visual words' in text
     assert 'alt="BoWNet: How words are used' in text
+    assert 'alt="BoWNet: The words that the student' in text
 
 
 def test_names_are_text_and_nothing_else(record: Record, smoke: dict[str, Any]) -> None:
