@@ -75,7 +75,8 @@ def compare(
 def paired(name: str, pairs: Sequence[Sequence[float]], bar: float) -> Result:
     """Of seconds that ours took and the other took, measured side by side."""
     ratios = [b / a for a, b in pairs]
-    ratio, quartiles = statistics.median(ratios), statistics.quantiles(ratios, n=4, method="inclusive")
+    ratio = statistics.median(ratios)
+    quartiles = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
     return Result(
         name=name,
         ratio=ratio,
@@ -90,13 +91,23 @@ def paired(name: str, pairs: Sequence[Sequence[float]], bar: float) -> Result:
 Section = Callable[[bool], Sequence[Result]]  # measures, at the smallest size if asked to
 
 
-def main(description: str | None, sections: dict[str, Section]) -> None:
-    """The program around benchmarks: prints a table, writes --json, exits with 0 whatever the ratios are."""
+def main(
+    description: str | None,
+    sections: dict[str, Section],
+    options: Callable[[argparse.ArgumentParser], None] | None = None,
+    given: argparse.Namespace | None = None,
+) -> None:
+    """The program around benchmarks: prints a table, writes --json, exits with 0 whatever the ratios are.
+
+    `options` adds some of its own to the command line; their values go into `given`.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(sections), help="sections, by commas (default: %(default)s)")
     parser.add_argument("--small", action="store_true", help="the smallest size, to see that it runs")
     parser.add_argument("--json", type=Path, help="write the results to this file")
-    arguments = parser.parse_args()
+    if options:
+        options(parser)
+    arguments = parser.parse_args(namespace=given)
     names = arguments.only.split(",")
     if unknown := [name for name in names if name not in sections]:
         parser.error(f"--only {unknown[0]}: there are {', '.join(sections)}")

@@ -1,0 +1,155 @@
+"""Against peers, as ratios in one run: same data, network, batch and threads; each with its own Python and checkout.
+
+python benchmarks/against_peers.py --reproduction DIR --obow DIR --solo DIR --python PYTHON --json FILE
+
+--python has the packages of all of them, or each has its own: --obow-python and so on. A peer that is not given is left
+out, and said so. Checkouts: StoneY1/Reproducing-BowNet, valeoai/obow, vturrisi/solo-learn; lightly is a package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a program, like pipelines/full.py
+
+import torch
+
+from benchmarks.fewshot_episodes import CHANNELS, CLASSES, IMAGES
+from benchmarks.harness import Result, Section, main, paired
+from benchmarks.sides import Side, in_turns
+from bownet.config import Fewshot
+from bownet.words.kmeans import cluster
+from evaluation.episodes import seeded_episodes
+
+CORES = os.cpu_count() or 1
+GIVEN = argparse.Namespace()  # what the command line says of peers
+CHECKOUTS = ("reproduction", "obow", "solo")
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--python", default=sys.executable, help="of all peers that have none of their own")
+    for name in (*CHECKOUTS, "lightly"):
+        if name in CHECKOUTS:
+            parser.add_argument(f"--{name}", help=f"folder with the source of {name}")
+        parser.add_argument(f"--{name}-python", help=f"Python that has the packages of {name}")
+
+
+def python_of(name: str) -> str:
+    return str(getattr(GIVEN, f"{name}_python") or GIVEN.python)
+
+
+def with_peer(name: str, package: str, measure: Callable[[str, str, bool], list[Result]]) -> Section:
+    """Left out where its checkout is not given, or its Python cannot import what it needs."""
+
+    def section(small: bool) -> list[Result]:
+        folder = getattr(GIVEN, name, None) or ""
+        if name in CHECKOUTS and not folder:
+            print(f"{name}: left out, --{name} is not given")
+            return []
+        python = python_of(name)
+        known = subprocess.run([python, "-c", f"import torch, {package}"], capture_output=True)
+        if known.returncode:
+            print(f"{name}: left out, {python} cannot import {package}")
+            return []
+        return measure(folder, python, small)
+
+    return section
+
+
+def reproduction_step(folder: str, python: str, small: bool) -> list[Result]:
+    steps, batch, words, repeats = (1, 32, 64, 1) if small else (4, 128, 2048, 7)
+    ours = Side("our_training", folder, steps, batch, words, threads=CORES)
+    theirs = Side("reproduction_training", folder, steps, batch, words, python=python, threads=CORES)
+    pairs, _ = in_turns(ours, theirs, repeats)
+    return [paired(f"BoW training, its network, batch {batch}, K={words}: public reproduction / ours", pairs, 3)]
+
+
+def clusters(small: bool) -> list[Result]:
+    """The reproduction's call of scikit-learn, which needs nothing of its own."""
+    import time
+
+    from sklearn.cluster import MiniBatchKMeans
+
+    n, k, repeats = (3000, 16, 1) if small else (200_000, 2048, 3)
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.randn(k, 256, generator=generator)[torch.randint(k, (n,), generator=generator)]).relu_()
+    x += 0.7 * torch.randn(n, 256, generator=generator)
+    pairs, inertias = [], []
+    torch.set_num_threads(CORES)
+    for _ in range(repeats):
+        started = time.perf_counter()
+        found = cluster(x, k, seed=0, iterations=10)
+        ours = time.perf_counter() - started
+        started = time.perf_counter()
+        other = MiniBatchKMeans(n_clusters=k, n_init=10, max_iter=300, batch_size=512, random_state=0).fit(x.numpy())
+        pairs.append((ours, time.perf_counter() - started))
+        inertias.append((found.inertia[-1], -other.score(x.numpy()) / n))
+    mine, theirs = inertias[-1]
+    ratio = theirs / mine
+    return [
+        paired(f"clustering {n} x 256, K={k}: scikit-learn as the public reproduction calls it / ours", pairs, 1.5),
+        Result("the same: its inertia / ours", ratio, 1.0, ratio >= 1, mine, theirs, (ratio, ratio), "mean square"),
+    ]
+
+
+def obow_fewshot(folder: str, python: str, small: bool) -> list[Result]:
+    config = Fewshot(episodes=20 if small else 2000)
+    labels = torch.arange(CLASSES).repeat(IMAGES)
+    generator = torch.Generator().manual_seed(0)
+    centre_CD = 0.15 * torch.randn(CLASSES, CHANNELS, generator=generator)
+    features = centre_CD[labels] + torch.randn(len(labels), CHANNELS, generator=generator)
+    episodes = [tuple(seeded_episodes(labels, shots, config)) for shots in config.shots]
+    with tempfile.TemporaryDirectory() as path:
+        file = Path(path) / "episodes.pt"
+        torch.save({"features": features, "labels": labels, "episodes": episodes}, file)
+        pairs, (mine, theirs) = in_turns(
+            Side("episodes", file), Side("episodes", file, folder, python=python), 1 if small else 5
+        )
+    assert all(abs(a - b) < 0.01 for a, b in zip(mine, theirs, strict=True)), (mine, theirs)
+    name = f"{len(config.shots)} x {config.episodes} few-shot episodes, {len(labels)} x {CHANNELS}: obow / ours"
+    return [paired(name, pairs, 10)]
+
+
+def obow_linear(folder: str, python: str, small: bool) -> list[Result]:
+    images, epochs, repeats = (1000, 1, 1) if small else (20_000, 5, 3)
+    ours = Side("linear", images, epochs, threads=CORES)
+    theirs = Side("linear", images, epochs, folder, python=python, threads=CORES)
+    pairs, (mine, other) = in_turns(ours, theirs, repeats)
+    more = mine - other
+    name = f"linear classifier, {epochs} epochs, {images} cached features: obow / ours"
+    return [
+        paired(name, pairs, 3),
+        Result("the same: points of accuracy more", more, -1, more >= -1, mine, other, (more, more), "percent"),
+    ]
+
+
+def training(name: str) -> Callable[[str, str, bool], list[Result]]:
+    def measure(folder: str, python: str, small: bool) -> list[Result]:
+        steps, batch, words, repeats = (1, 32, 64, 1) if small else (10, 128, 2048, 9)
+        sizes = ("wrn-10-1" if small else "wrn-16-2", steps, batch, words)
+        checkout = (folder,) if folder else ()
+        theirs = Side(f"{name}_training", *checkout, *sizes, python=python, threads=CORES)
+        pairs, _ = in_turns(Side("our_training", *sizes, threads=CORES), theirs, repeats)
+        return [paired(f"training {sizes[0]}, batch {batch}, one view: {name} / ours", pairs, 1.1)]
+
+    return measure
+
+
+SECTIONS: dict[str, Section] = {
+    "reproduction": with_peer("reproduction", "torchnet, sklearn", reproduction_step),
+    "clusters": clusters,
+    "obow_fewshot": with_peer("obow", "torchvision", obow_fewshot),
+    "obow_linear": with_peer("obow", "torchvision, tqdm", obow_linear),
+    "lightly": with_peer("lightly", "lightly", training("lightly")),
+    "solo": with_peer("solo", "lightning, omegaconf", training("solo")),
+}
+
+
+if __name__ == "__main__":
+    main(__doc__, SECTIONS, options, GIVEN)

@@ -1,0 +1,82 @@
+"""Two programs that take turns: each works in a process of its own, with its own Python, while the other one waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pipelines.machine import WORKER_VARIABLES
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Side:
+    """A program that speaks as benchmarks/peers/turns.py does. Use it as a context manager."""
+
+    def __init__(self, module: str, *arguments: object, python: str = sys.executable, threads: int = 1) -> None:
+        self._command = [python, "-m", f"benchmarks.peers.{module}", *map(str, arguments)]
+        self._threads = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+    def __enter__(self) -> Side:
+        self._errors = tempfile.TemporaryFile("w+")
+        variables = {**os.environ, **WORKER_VARIABLES, **self._threads, "PYTHONPATH": str(ROOT)}
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=variables,
+            cwd=ROOT,
+        )
+        self._answer()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._errors.close()
+
+    def turn(self) -> tuple[float, Any]:
+        """Seconds of one turn, and what it came to."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        answer = self._answer()
+        return float(answer["seconds"]), answer["result"]
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._errors.seek(0)
+            raise AssertionError(f"{' '.join(self._command)} has ended: {self._errors.read()[-3000:]}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def in_turns(ours: Side, other: Side, repeats: int) -> tuple[list[tuple[float, float]], tuple[Any, Any]]:
+    """Seconds of both in each of the turns, after one to warm up; and what they last came to."""
+    with ours, other:
+        sides: Sequence[Side] = (ours, other)
+        for side in sides:
+            side.turn()
+        pairs, results = [], (None, None)
+        for turn in range(repeats):
+            answers = [side.turn() for side in (sides if turn % 2 else sides[::-1])]
+            (a, mine), (b, theirs) = answers if turn % 2 else answers[::-1]
+            pairs.append((a, b))
+            results = (mine, theirs)
+    return pairs, results

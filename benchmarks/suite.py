@@ -1,0 +1,128 @@
+"""All benchmarks, one program after the other: a table of ratios as JSON and Markdown, compared with the recorded one.
+
+python benchmarks/suite.py                 the short set: some minutes; writes benchmarks/results.json and results.md
+python benchmarks/suite.py --full          the long set: two hours. Options that it does not know go to against_peers.py
+python benchmarks/suite.py --check         the short set against what is recorded: warns, writes nothing
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+RESULTS, TABLE = HERE / "results.json", HERE / "results.md"
+FALLEN = 0.85  # of the recorded ratio: what is below is told
+
+
+@dataclass(frozen=True)
+class Part:
+    program: str
+    sections: str
+
+
+SHORT = (
+    Part("input.py", "perturb,train"),
+    Part("words.py", "targets"),
+    Part("train.py", "bow"),
+    Part("evaluation.py", "fewshot,linear"),
+    Part("against_peers.py", "clusters"),
+    Part("startup.py", "cached"),
+)
+FULL = (
+    Part("input.py", "perturb,shard,train,stream"),
+    Part("words.py", "kmeans,minibatch,quantise,targets"),
+    Part("train.py", "worker"),
+    Part("train.py", "workers,bow"),
+    Part("evaluation.py", "fewshot,linear,voc_ap"),
+    Part("evaluation.py", "svm"),
+    Part("sweep.py", "ray_train,task"),
+    Part("pipeline.py", "whole"),
+    Part("startup.py", "cached,idle"),
+    Part("against_peers.py", "reproduction,clusters,obow_fewshot,obow_linear,lightly,solo"),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="the long set")
+    parser.add_argument("--check", action="store_true", help="compare with what is recorded, and write nothing")
+    parser.add_argument("--small", action="store_true", help="the smallest sizes, to see that it runs")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder of results.json and results.md")
+    arguments, of_peers = parser.parse_known_args()
+    recorded = json.loads(RESULTS.read_text())["results"] if RESULTS.exists() else []
+    measured: list[dict[str, Any]] = []
+    about: dict[str, Any] = {}
+    for part in FULL if arguments.full else SHORT:
+        print(f"== {part.program} --only {part.sections}", flush=True)
+        about = run(part, of_peers, arguments.small) or about
+        measured += [{**result, "program": part.program} for result in about.get("results", [])]
+    warnings = fallen(measured, recorded)
+    for line in warnings:
+        print(line)
+    if not warnings:
+        print(f"no ratio has fallen by more than {1 - FALLEN:.0%} of {len(recorded)} recorded ones")
+    if not arguments.check:
+        whole = {"results": kept(measured, recorded), "machine": about.get("machine"), "commit": about.get("commit")}
+        (arguments.out / RESULTS.name).write_text(json.dumps(whole, indent=1) + "\n")
+        (arguments.out / TABLE.name).write_text(markdown(whole["results"]))
+        print(f"written: {arguments.out / RESULTS.name}, {arguments.out / TABLE.name}")
+    return 0
+
+
+def run(part: Part, of_peers: Sequence[str], small: bool) -> dict[str, Any]:
+    """What a program has measured; what it prints is seen. One that fails is told, and the others go on."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "results.json"
+        command = [sys.executable, str(HERE / part.program), "--only", part.sections, "--json", str(file)]
+        command += ["--small"] if small else []
+        command += of_peers if part.program == "against_peers.py" else []
+        code = subprocess.run(command).returncode
+        if code:
+            print(f"{part.program}: ended with {code}; its rows are as recorded")
+        found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return found
+
+
+def fallen(measured: Sequence[dict[str, Any]], recorded: Sequence[dict[str, Any]]) -> list[str]:
+    """Lines about ratios that are much lower than before; differences, such as points of accuracy, have bars only."""
+    before = {result["name"]: result["ratio"] for result in recorded}
+    lines = []
+    for result in measured:
+        was = before.get(result["name"])
+        if was is not None and was > 0 and result["bar"] > 0 and result["ratio"] < FALLEN * was:
+            lines.append(f"WARNING: {result['name']}: {result['ratio']:.3g}, recorded {was:.3g}")
+    return lines
+
+
+def kept(measured: Sequence[dict[str, Any]], recorded: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was measured now in the place of what was recorded under the same name; the rest as it was."""
+    now = {result["name"]: result for result in measured}
+    old = [now.pop(result["name"], result) for result in recorded]
+    return [*old, *now.values()]
+
+
+def markdown(results: Sequence[dict[str, Any]]) -> str:
+    lines = [
+        "| what | ratio | half of the pairs within | bar | met | program |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for result in results:
+        low, high = result["spread"]
+        met = "yes" if result["met"] else "no"
+        lines.append(
+            f"| {result['name']} | {result['ratio']:.3g} | {low:.3g}–{high:.3g} | {result['bar']:.3g} | {met} "
+            f"| `{result['program']}` |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
