@@ -14,7 +14,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c '$(SUPPORTED)' 2>/dev/null && echo $$python && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-faults test-slow docs lint format clean mlflow
+.PHONY: help setup demo test test-faults test-slow bench bench-full docs lint format clean mlflow
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -43,6 +43,12 @@ test-faults: $(STAMP)  ## run the tests that kill workers, nodes and drivers of 
 
 test-slow: $(STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+bench: $(STAMP)  ## run the short benchmarks and write benchmarks/results.json; ARGS=--check only compares with it
+	$(BIN)/python benchmarks/suite.py $(ARGS)
+
+bench-full: $(STAMP)  ## run all benchmarks, which takes hours; ARGS names peers (benchmarks/against_peers.py)
+	$(BIN)/python benchmarks/suite.py --full $(ARGS)
 
 docs: $(STAMP)  ## build the documentation into site/; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

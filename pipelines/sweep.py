@@ -79,7 +79,8 @@ def sweep(arguments: Sequence[str], console: Console) -> int:
     title = name or " ".join(options.space)
     uri = tracking_uri(store.root)
     said = {"sweep": options.model_dump(mode="json") | {"name": title}, **exp.model_dump(mode="json")}
-    parent = Tracking(uri, exp.name, said, {}, f"sweep {title}", None, {"sweep": title})
+    named = f"sweep {title}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    parent = Tracking(uri, exp.name, said, {}, named, None, {"sweep": title})
     run = parent.run_id or f"local-{time.time_ns()}"
     cpus, gpus, most = share(options)
     settings = exp.model_dump(mode="json")

@@ -24,6 +24,7 @@ from mlflow.entities import Metric, Param
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from pipelines.outbox import Outbox
+from pipelines.paper.tables import rows_made_by
 from pipelines.progress import Record
 from pipelines.stages.images import Images
 from pipelines.stages.model_stage import ModelStage
@@ -42,6 +43,7 @@ REFUSALS = {
     "UNAUTHENTICATED",
     "NOT_IMPLEMENTED",
 }
+DESCRIPTION = "mlflow.note.content"  # where MLflow's pages look for it
 _NOT_METRICS = ("kind", "label", "key", "epoch", "epochs", "time", "done")
 
 
@@ -104,12 +106,13 @@ class Tracking(Observer):
         tags: Mapping[str, str] | None = None,
     ) -> None:
         """`name` is the run's, if not the experiment's; `parent` the run of the sweep that it is a trial of."""
-        self.uri = uri
+        self.uri, self._name = uri, experiment
         self.run_id: str | None = None
         self.experiment_id: str | None = None
         # A run that could not begin is begun later, whatever the reason was; nothing else can be logged before it.
         self._outbox = Outbox(without_password(uri), lambda error: self.run_id is not None and _is_refusal(error))
         self._children: dict[str, str] = {}  # model name -> run id
+        self._images: list[Mapping[str, Any]] = []  # what stages of images have told
         self._live: dict[str, set[int]] = {}  # stage key -> epochs already logged
         self._building = ("", "", "")  # key, model and curves of the stage that is being built
         self._monitor: SystemMetricsMonitor | None = None
@@ -130,6 +133,7 @@ class Tracking(Observer):
             self.experiment_id = self._experiment = self._find_or_create(experiment)
             of_run = self._tags | {f"stage.{label}": key for label, key in plan.items()}
             of_run |= {"mlflow.parentRunId": parent} if parent else {}
+            of_run |= _paper_rows(experiment) | {DESCRIPTION: describe(experiment, settings)}
             run = self._client.create_run(self._experiment, run_name=name or experiment, tags=of_run)
             self.run_id = run.info.run_id
 
@@ -170,11 +174,7 @@ class Tracking(Observer):
             self._monitor = None
         info = artifact.info
         if isinstance(stage, Images):
-            self._log_metrics(None, image_metrics(info))
-            for split, counts in info["class_counts"].items():  # a histogram: the step is the number of the class
-                metrics = [Metric(f"images/{split}_class_count", n, 0, c) for c, n in enumerate(counts)]
-                for start in range(0, len(metrics), 500):
-                    self._log_batch(None, metrics[start : start + 500])
+            self._images.append(info)
         if not isinstance(stage, ModelStage):
             return
         model = stage.model
@@ -191,6 +191,15 @@ class Tracking(Observer):
             path = str(artifact.local_path(figure))
             self._outbox.put(partial(self._log_picture, model, path, stage.name))
         self._outbox.put(lambda: self._client.set_tag(self._run_of(model), f"stage.{stage.name}", artifact.ref))
+
+    def _log_images(self) -> None:
+        """After all scores: MLflow's page that compares runs begins with the metric that was logged first."""
+        for info in self._images:
+            self._log_metrics(None, image_metrics(info))
+            for split, counts in info["class_counts"].items():  # a histogram: the step is the number of the class
+                metrics = [Metric(f"images/{split}_class_count", n, 0, c) for c, n in enumerate(counts)]
+                for start in range(0, len(metrics), 500):
+                    self._log_batch(None, metrics[start : start + 500])
 
     def finish(self, rows: list[dict[str, Any]]) -> None:
         """Scores: each model's on its child run, the last model's and all models' on the parent."""
@@ -211,6 +220,7 @@ class Tracking(Observer):
 
     def _end(self, status: str) -> None:
         """A server that was there and is away now is waited for a while: it may be back in some seconds."""
+        self._log_images()
 
         def end() -> None:
             for run in [*self._children.values(), self._run_of(None)]:
@@ -230,6 +240,7 @@ class Tracking(Observer):
             return self.run_id
         if model not in self._children:
             tags = self._tags | {"mlflow.parentRunId": self.run_id, "model": model}
+            tags |= _paper_rows(self._name, model) | {DESCRIPTION: f"{model} of {self._name}: its training and scores"}
             run = self._client.create_run(self._experiment, run_name=model, tags=tags)
             self._children[model] = run.info.run_id
         return self._children[model]
@@ -290,6 +301,34 @@ def image_metrics(info: Mapping[str, Any]) -> dict[str, float]:
 
 def _slug(name: str) -> str:
     return name.lower().replace(" ", "-").replace("×", "x")
+
+
+def describe(experiment: str, settings: Mapping[str, Any]) -> str:
+    """What people read at the top of a run, in Markdown; a reduced scale is not to be taken for the paper's."""
+    flat = flatten(settings)
+    about = {
+        "teacher": "teacher.kind",
+        "network": "student.arch",
+        "words": "vocabulary.size",
+        "rounds": "rounds",
+        "images": "data.kind",
+        "weights": "weights",
+        "evaluators": "evaluators",
+        "seed": "seed",
+    }
+    said = ", ".join(f"{word}: {without_password(flat[name])}" for word, name in about.items() if name in flat)
+    reduced = f" **Reduced scale ({flat['scale']}): not comparable with the paper.**" if _is_reduced(flat) else ""
+    return f"`{experiment}` {said}.{reduced}"
+
+
+def _is_reduced(flat: Mapping[str, str]) -> bool:
+    return flat.get("scale", "full") != "full"
+
+
+def _paper_rows(experiment: str, model: str | None = None) -> dict[str, str]:
+    """The rows of the paper's tables that this is, where it is one."""
+    rows = rows_made_by(experiment, model)
+    return {"paper.rows": "; ".join(rows)} if rows else {}
 
 
 def _provenance() -> dict[str, str]:

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 from zipfile import ZipFile
@@ -64,6 +65,8 @@ def test_make_alone_lists_every_target() -> None:
         "test",
         "test-faults",
         "test-slow",
+        "bench",
+        "bench-full",
         "docs",
         "lint",
         "format",
@@ -151,12 +154,33 @@ def test_a_job_uploads_the_code_and_nothing_else(tmp_path: Path) -> None:
     assert files - {".gitignore", ".rayignore"} == code
 
 
-def test_the_map_of_the_paper_names_files_that_exist() -> None:
-    named = re.findall(
-        r"`((?:bownet|evaluation|pipelines)/[\w/]+(?:\.py|/))`", (ROOT / "docs/paper_map.md").read_text("utf-8")
-    )
-    assert len(named) > 20
-    assert [name for name in named if not (ROOT / name).exists()] == []
+def test_files_that_documentation_names_exist() -> None:
+    for page, fewest in (("paper_map.md", 20), ("extend.md", 15), ("tasks.md", 3)):
+        text = (ROOT / "docs" / page).read_text("utf-8")
+        named = re.findall(r"`((?:bownet|evaluation|pipelines|tests)/[\w/]+(?:\.py|/))`", text)
+        assert len(named) >= fewest, page
+        assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_backbone_of_the_documentation() -> None:
+    """The code of docs/extend.md, as it stands: its taps have the channels and strides that it tells."""
+    import itertools
+    from collections.abc import Callable, Iterator
+
+    import torch
+
+    from bownet.nets.taps import Backbone, global_pool
+
+    text = (ROOT / "docs/extend.md").read_text("utf-8")
+    code = textwrap.dedent(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0])
+    names = {"Backbone": Backbone, "global_pool": global_pool, "nn": torch.nn, "itertools": itertools}
+    names |= {"Tensor": torch.Tensor, "Callable": Callable, "Iterator": Iterator}
+    exec(code, names)
+    net = names["Plain"](4)  # type: ignore[operator]
+    found = net(torch.rand(2, 3, 32, 32), net.taps)
+    for tap, values in found.items():
+        assert values.shape[1] == net.tap_channels[tap]
+        assert net.tap_strides[tap] == (32 // values.shape[2] if values.ndim == 4 else 0)
 
 
 def test_every_setting_is_in_the_reference() -> None:
@@ -177,3 +201,15 @@ def test_every_setting_is_in_the_reference() -> None:
     ):
         assert f"| `{name}` |" in made
     assert "Of activations. bfloat16 is faster" in made
+
+
+def test_stages_and_programs_are_in_the_reference() -> None:
+    code = (
+        "import sys; sys.path.insert(0, 'docs'); import reference_from_code as r; print(r.stages(), r.command_lines())"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    ).stdout
+    for text in ("| `vocabulary` | 2 |", "`pipelines/stages/student.py`", "## sweep.py", "| `--max-concurrent` |"):
+        assert text in made
+    assert "| `--resources.workers` |" in made

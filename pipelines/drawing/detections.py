@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -29,7 +28,7 @@ class Example:
     found: Found
 
 
-def draw_detections(examples: Sequence[Example], categories: Sequence[str], title: str, path: Path) -> None:
+def draw_detections(examples: Sequence[Example], categories: Sequence[str], title: str) -> Figure:
     rows = math.ceil(len(examples) / COLUMNS)
     figure = Figure(figsize=(3.2 * COLUMNS, 2.9 * rows + 0.6), dpi=110, layout="constrained")
     figure.suptitle(f"{title}: found (solid, score of {SHOWN_FROM} or more), there (dashed), difficult (dotted)")
@@ -38,7 +37,7 @@ def draw_detections(examples: Sequence[Example], categories: Sequence[str], titl
         axes.axis("off")
     for axes, example in zip(all_axes, examples, strict=False):
         _draw(axes, example, categories)
-    figure.savefig(path, format="png")
+    return figure
 
 
 def _draw(axes: Axes, example: Example, categories: Sequence[str]) -> None:

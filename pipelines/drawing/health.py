@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from textwrap import wrap
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bownet.words.health import Health
-from pipelines.drawing.style import BLUE, GREY, ORANGE
+from pipelines.drawing.style import BLUE, DPI, GREY, ORANGE
 
 
-def draw_health(health: Health, title: str, path: Path) -> None:
-    figure = Figure(figsize=(11, 3.6), dpi=150, layout="constrained")
+def draw_health(health: Health, title: str) -> Figure:
+    figure = Figure(figsize=(11, 3.6), dpi=DPI, layout="constrained")
     figure.suptitle(f"{title}: {health.size} words, {health.images} images")
     usage, numbers, inertia = figure.subplots(1, 3, width_ratios=(1, 1.15, 1))
     _usage(usage, health)
     _inertia(inertia, health)
     _numbers(numbers, health)
-    figure.savefig(path, format="png")
+    return figure
 
 
 def _usage(axes: Axes, health: Health) -> None:

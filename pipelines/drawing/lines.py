@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from pipelines.drawing.style import CYCLE, DPI, MARKERS
-
-Point = tuple[float, float, float]  # where, the score, half of its interval
+from pipelines.over_runs import Point
 
 
 def draw_lines(lines: Mapping[str, Sequence[Point]], title: str, x: str, y: str, log: bool = False) -> Figure:

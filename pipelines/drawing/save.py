@@ -11,3 +11,7 @@ def save(figure: Figure, path: Path, format: str) -> None:
     """The same figure gives the same bytes: no time, no version."""
     metadata = {"Software": None} if format == "png" else {"Date": None, "Creator": None}
     figure.savefig(path, format=format, metadata=metadata)
+
+
+def save_png(figure: Figure, path: str | Path) -> None:
+    save(figure, Path(path), "png")

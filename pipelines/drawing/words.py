@@ -15,12 +15,18 @@ ACROSS = 6  # words of a row
 GRID = 4  # patches of a block's side
 
 
-def words_figure(patches: NDArray[np.uint8], told: Sequence[dict[str, Any]], title: str) -> Figure:
-    """`patches` are [words, 16, side, side, 3], and `told` says of each of these words what it is."""
-    rows = chosen(told)
-    figure = Figure(figsize=(1.75 * ACROSS, 2.05 * len(rows) + 0.5), dpi=DPI, layout="constrained")
+def words_figure(
+    patches: NDArray[np.uint8], told: Sequence[dict[str, Any]], title: str, words: Sequence[int] = ()
+) -> Figure:
+    """`patches` are [words, 16, side, side, 3], and `told` says of each of these words what it is.
+
+    Without `words`, numbers of some, it shows frequent ones, those of one class, any and rare ones.
+    """
+    rows = in_rows(told, words) if words else chosen(told)
+    across = max(3, *map(len, rows.values()))  # room for the title
+    figure = Figure(figsize=(1.75 * across, 2.05 * len(rows) + 0.5), dpi=DPI, layout="constrained")
     figure.suptitle(title)
-    grid = figure.subplots(len(rows), ACROSS, squeeze=False)
+    grid = figure.subplots(len(rows), across, squeeze=False)
     for line, (name, numbers) in zip(grid, rows.items(), strict=True):
         for axes in line:
             axes.axis("off")
@@ -29,6 +35,15 @@ def words_figure(patches: NDArray[np.uint8], told: Sequence[dict[str, Any]], tit
             axes.imshow(block(patches[number]), interpolation="nearest")
             axes.set_title(caption(told[number]), fontsize=6.5)
     return figure
+
+
+def in_rows(told: Sequence[dict[str, Any]], words: Sequence[int]) -> dict[str, list[int]]:
+    """These words in their order; the rows have no names."""
+    at = {word["word"]: i for i, word in enumerate(told)}
+    if missing := [word for word in words if word not in at]:
+        raise ValueError(f"words={missing[0]}: has no patches; there are {len(at)} words from {min(at)} to {max(at)}")
+    numbers = [at[word] for word in words]
+    return {" " * i: numbers[i * ACROSS : (i + 1) * ACROSS] for i in range(-(-len(numbers) // ACROSS))}
 
 
 def chosen(told: Sequence[dict[str, Any]]) -> dict[str, list[int]]:

@@ -152,3 +152,13 @@ def paper_tables() -> tuple[Table, ...]:
         )
         for key, table in stored.items()
     )
+
+
+def rows_made_by(preset: str, model: str | None = None) -> list[str]:
+    """The rows of the paper, such as "cifar100: BoWNet", that a preset makes; of one of its models if that is named."""
+    return [
+        f"{table.key}: {row.name}"
+        for table in paper_tables()
+        for row in table.rows
+        if any(source.preset == preset and model in (None, source.model) for source in row.sources)
+    ]

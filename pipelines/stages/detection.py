@@ -112,22 +112,39 @@ class DetectionScore(ModelStage):
 
     def _draw(self, work: Workspace, truth: GroundTruth) -> list[str]:
         """Pages of the first test images, as the first trial sees them."""
-        from pipelines.drawing.detections import Example, draw_detections  # so that workers need not import matplotlib
+        from pipelines.drawing.save import save_png  # here, so that workers need not import matplotlib
 
         found, files = detections_in(work.read_npy("detections-1.npy")), []
-        _, annotations = names_and_annotations(self.images, "test")
         shown = min(self.detection.pictures, len(truth.images))
         for page, start in enumerate(range(0, shown, PER_PAGE), 1):
-            examples = []
-            for i in range(start, min(start + PER_PAGE, shown)):
-                pixels = pixels_of_row(self.images, "test", i)
-                size = pixels.shape[0], pixels.shape[1]
-                objects = objects_of(annotations[i], size, truth.classes, truth.images[i])
-                examples.append(Example(truth.images[i], pixels, objects, found_in_image(found, i)))
             file = f"pictures-{page:02d}.png"
-            work.write_via(file, partial(draw_detections, examples, truth.classes, self.model))
+            figure = self.page(found, truth, range(start, min(start + PER_PAGE, shown)))
+            work.write_via(file, partial(save_png, figure))
             files.append(file)
         return files
+
+    def page(self, found: Detections, truth: GroundTruth, images: range) -> Any:
+        """A figure of some test images, with what was found and what is there."""
+        from pipelines.drawing.detections import Example, draw_detections
+
+        _, annotations = names_and_annotations(self.images, "test")
+        examples = []
+        for i in images:
+            pixels = pixels_of_row(self.images, "test", i)
+            size = pixels.shape[0], pixels.shape[1]
+            objects = objects_of(annotations[i], size, truth.classes, truth.images[i])
+            examples.append(Example(truth.images[i], pixels, objects, found_in_image(found, i)))
+        return draw_detections(examples, truth.classes, self.model)
+
+
+def detections_figure(score: Artifact) -> Any:
+    """The first page of a finished score."""
+    stage = score.stage
+    assert isinstance(stage, DetectionScore)
+    names, annotations = names_and_annotations(stage.images, "test")
+    truth = ground_truth(names, annotations, categories_of(stage.images))
+    found = detections_in(score.read_npy("detections-1.npy"))
+    return stage.page(found, truth, range(min(PER_PAGE, len(names))))
 
 
 def over_trials(scores: list[Score], histories: list[Any]) -> Score:

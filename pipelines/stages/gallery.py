@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,17 +45,13 @@ class Gallery(ModelStage):
 
 
 def _draw_all(gallery: Gallery, work: Workspace) -> list[str]:
+    from pipelines.drawing.save import save_png
+
     names = []
     for name, draw in figures_of(gallery).items():
-        work.write_via(f"{name}.png", partial(_save_png, draw()))
+        work.write_via(f"{name}.png", partial(save_png, draw()))
         names.append(f"{name}.png")
     return names
-
-
-def _save_png(figure: Any, path: str | Path) -> None:
-    from pipelines.drawing.save import save
-
-    save(figure, Path(path), "png")
 
 
 def figures_of(gallery: Gallery) -> dict[str, Callable[[], Any]]:
@@ -126,4 +121,4 @@ def _some_of_each(labels: Any, count: int, seed: int) -> list[int]:
 
 
 def _features(features: Artifact) -> Any:
-    return np.array(read_features(features, "test", features.info["pooled"]))
+    return read_features(features, "test", features.info["pooled"]).numpy().copy()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,7 @@ class WordPatches(ModelStage):
         return Estimate(f"{looked_at} images", disk_bytes=WORDS * EACH * 3 * SIDE**2)
 
     def build(self, work: Workspace) -> dict[str, Any]:
-        from pipelines.drawing.save import save  # here, so that workers need not import matplotlib
+        from pipelines.drawing.save import save_png  # here, so that workers need not import matplotlib
         from pipelines.drawing.words import words_figure
 
         looked_at = some_shards(shards_of(self.images, "train"))
@@ -71,7 +70,7 @@ class WordPatches(ModelStage):
         work.write_json("words.json", told)
         title = f"{self.model}: visual words of {self.vocabulary.info['tap']}"
         figure = words_figure(patches, told, title)
-        work.write_via("words.png", lambda path: save(figure, Path(path), "png"))
+        work.write_via("words.png", partial(save_png, figure))
         return {"images": int(sum(row["stop"] - row["start"] for row in looked_at)), "figures": ["words.png"]}
 
     @staticmethod

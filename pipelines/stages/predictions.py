@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,11 +52,11 @@ class Predictions(ModelStage):
 
 
 def _draw(stage: Predictions, work: Workspace) -> list[str]:
-    from pipelines.drawing.save import save
+    from pipelines.drawing.save import save_png
 
     if (figure := predictions_figure(stage)) is None:
         return []
-    work.write_via("predictions.png", lambda path: save(figure, Path(path), "png"))
+    work.write_via("predictions.png", partial(save_png, figure))
     return ["predictions.png"]
 
 

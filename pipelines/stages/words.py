@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +41,7 @@ class Quantize(ModelStage):
 
     def build(self, work: Workspace) -> dict[str, Any]:
         from pipelines.drawing.health import draw_health  # here, so that workers need not import matplotlib
+        from pipelines.drawing.save import save_png
 
         vocabulary_of(self.vocabulary).require_teacher(self.teacher.key, self.vocabulary.info["tap"])
         done = for_each_shard(
@@ -58,7 +58,7 @@ class Quantize(ModelStage):
             drift=_total([row["drift"] for row in done]),
         )
         work.write_json("health.json", found.to_json())
-        work.write_via("health.png", lambda path: draw_health(found, self.model, Path(path)))
+        work.write_via("health.png", partial(save_png, draw_health(found, self.model)))
         return {
             "shards": [row["name"] for row in done],
             "shape": list(work.read_npy(done[0]["name"]).shape[1:]),

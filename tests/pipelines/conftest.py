@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from pipelines.stages.images import Images
 from pipelines.store import Artifact, Store
 
 ROOT = Path(__file__).parents[2]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PROGRAM = [sys.executable, str(ROOT / "pipelines" / "full.py")]
 
 
@@ -88,3 +90,16 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((folder / "report.json").read_text())
     return {"store": folder / "store", "report": report, "printed": done.stdout, "errors": done.stderr}
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-background-networking"]
+        )
+        yield opened
+        opened.close()

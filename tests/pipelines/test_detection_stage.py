@@ -13,7 +13,7 @@ from bownet.images.scenes_voc import write_vocdevkit
 from evaluation.voc_detection import ground_truth, voc_detection
 from pipelines.machine import Machine
 from pipelines.stages.annotated import categories_of, names_and_annotations
-from pipelines.stages.detection import DetectionScore, detections_in, over_trials
+from pipelines.stages.detection import DetectionScore, detections_figure, detections_in, over_trials
 from pipelines.stages.images import Images
 from pipelines.stages.teacher import RandomNet
 from pipelines.store import Artifact, Store
@@ -109,6 +109,13 @@ def test_the_card(score: Artifact, devkit: Path) -> None:
 def test_pictures(score: Artifact) -> None:
     assert score.info["figures"] == ["pictures-01.png"]
     assert score.read_bytes("pictures-01.png")[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_the_figure_is_drawn_again_from_what_is_kept(score: Artifact) -> None:
+    figure = detections_figure(score)
+    boxes = sum(len(axes.patches) for axes in figure.axes)
+    _, annotations = names_and_annotations(score.stage.images, "test")
+    assert boxes >= sum(len(one["boxes"]) for one in annotations[:16]) > 0
 
 
 def test_pictures_reach_mlflow(score: Artifact, tmp_path: Path) -> None:

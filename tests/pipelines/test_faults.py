@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import psutil
 import pytest
 from killing import wait_for
+from mlflow_server import free_port, server
 
 from tests.chaos.driver import Driver, contents
 from tests.chaos.faults import fill
@@ -158,6 +160,45 @@ def test_two_drivers_on_one_store(nodes: ThreeNodes, calm: Driver, tmp_path: Pat
     reports = [json.loads(driver.json.read_text()) for driver in drivers]
     built = [stage["key"] for report in reports for stage in report["stages"] if not stage["cached"]]
     assert len(built) == len(set(built)) == len({stage["key"] for stage in reports[0]["stages"]})
+
+
+def test_the_mlflow_server_is_away_for_a_while(nodes: ThreeNodes, calm: Driver, tmp_path: Path) -> None:
+    """From the middle of the first training; it gets what it has missed before the run ends."""
+    port = free_port()
+    with server(tmp_path, port) as address:
+        driver = Driver(nodes.address, tmp_path / "store", tmp_path / "log", MLFLOW_TRACKING_URI=address)
+        driver.start()
+        wait_for(lambda: list(driver.store.glob("scratch/teacher/*/checkpoint.pt")), 120)
+    wait_for(lambda: "does not answer" in driver.log.read_text(), 120)
+    with server(tmp_path, port):
+        assert_like(driver, calm)
+        assert_all_is_logged(driver, address)
+
+
+def test_the_mlflow_server_is_gone_for_good(nodes: ThreeNodes, calm: Driver, tmp_path: Path) -> None:
+    """Nothing waits for it; the next run logs everything from the store."""
+    port = free_port()
+    with server(tmp_path, port) as address:
+        driver, _ = begun("student", nodes, calm, tmp_path / "store", tmp_path / "log", MLFLOW_TRACKING_URI=address)
+    assert_like(driver, calm)
+    assert "does not answer" in driver.log.read_text()
+    with server(tmp_path, port):
+        driver.start()
+        assert_like(driver, calm)
+        assert_all_is_logged(driver, address)
+
+
+def assert_all_is_logged(driver: Driver, address: str) -> None:
+    client = mlflow.MlflowClient(address)
+    run = client.get_run(json.loads(driver.json.read_text())["mlflow"]["run_id"])
+    models = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
+    assert {run.info.status, *(model.info.status for model in models)} == {"FINISHED"}
+    logged = {model.info.run_name: model.data.metrics for model in models}
+    for name, metrics in driver.metrics().items():
+        assert logged[name].items() >= metrics.items()
+    (bownet,) = (model for model in models if model.info.run_name == "BoWNet")
+    losses = client.get_metric_history(bownet.info.run_id, "train/loss")
+    assert [loss.step for loss in losses] == [1, 2, 3, 4]
 
 
 @pytest.mark.slow

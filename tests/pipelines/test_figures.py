@@ -10,6 +10,11 @@ from conftest import ROOT, environment
 from PIL import Image
 
 from pipelines import figures
+from pipelines.evaluators import Row
+from pipelines.figure_kinds import KINDS, Of
+from pipelines.over_runs import alike, points
+from pipelines.presets import PRESETS
+from pipelines.records import Record
 
 PROGRAM = [sys.executable, str(ROOT / "pipelines" / "figures.py")]
 
@@ -20,7 +25,8 @@ def draw(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
 
 
 @pytest.mark.parametrize(
-    "kind", ["words", "word-maps", "predictions", "tsne", "neighbours", "confusion", "training", "fewshot"]
+    "kind",
+    ["words", "word-maps", "health", "predictions", "tsne", "neighbours", "confusion", "training", "fewshot"],
 )
 def test_every_kind(kind: str, smoke: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "figure.png"
@@ -47,6 +53,9 @@ def test_a_network_by_its_key(
         (["tsne", "--out", "a.gif"], "out=a.gif: must end with one of png, svg, pdf"),
         (["tsne", "--out", "nowhere/a.png"], "name a file in a folder that exists"),
         (["rounds"], "rounds are drawn of a run that has judged two or more"),
+        (["vocabulary-size"], "no other run differs from it in vocabulary.size only"),
+        (["detections"], "BoWNet was not judged by detection in this run"),
+        (["words", "--words", "1", "999"], "words=999: has no patches; there are "),
     ],
 )
 def test_mistakes_are_answered_in_one_line(
@@ -60,6 +69,48 @@ def test_mistakes_are_answered_in_one_line(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_some_words(smoke: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rows of blocks are twice as high as one."""
+    heights = []
+    for name, words in (("one.png", ["1", "3"]), ("two.png", ["1", "2", "3", "4", "5", "6", "7"])):
+        out = tmp_path / name
+        assert draw(monkeypatch, "words", "--words", *words, "--store", smoke["store"], "--out", out) == 0
+        with Image.open(out) as picture:
+            heights.append(picture.height)
+    assert 1.6 < heights[1] / heights[0] < 2.1
+
+
+def recorded(settings: dict[str, Any], seed: int, size: int, scores: dict[str, float]) -> Record:
+    changed = {**settings, "seed": seed, "vocabulary": {**settings["vocabulary"], "size": size}}
+    rows = [{"name": name, "metrics": {"linear/top1": score}} for name, score in scores.items()]
+    return Record(f"{seed}-{size}", changed, rows, 1.0)
+
+
+def test_points_are_means_over_seeds_with_intervals() -> None:
+    """Student's t of two numbers a point apart: 12.71 · 0.7071 / √2."""
+    settings = PRESETS["smoke"]().model_dump(mode="json")
+    runs = [recorded(settings, seed, k, {"BoWNet": 50.0 + seed + k}) for seed in (0, 1) for k in (4, 8)]
+    runs.append(recorded({**settings, "rounds": 3}, 0, 4, {"BoWNet": 0.0}))  # another experiment
+    here = alike(runs[0], runs, "vocabulary.size")
+    assert here == runs[:4]
+    assert alike(runs[0], runs) == [runs[0], runs[2]]
+    made = points(
+        here, lambda one: one.settings["vocabulary"]["size"], lambda one: one.rows[0]["metrics"]["linear/top1"]
+    )
+    assert [(x, y) for x, y, _ in made] == [(4, 54.5), (8, 58.5)]
+    assert [half for _, _, half in made] == pytest.approx([6.353, 6.353], abs=1e-3)
+
+
+@pytest.mark.parametrize(("kind", "ticks"), [("rounds", ["1", "2"]), ("vocabulary-size", ["4", "8"])])
+def test_scores_over_runs(kind: str, ticks: list[str]) -> None:
+    settings = PRESETS["smoke"]().model_dump(mode="json")
+    scores = {"BoWNet": 50.0, "BoWNet x2": 52.0}
+    runs = [recorded(settings, seed, k, scores) for seed in (0, 1) for k in (4, 8)]
+    figure = KINDS[kind](Of(runs[0], Row("BoWNet x2", {}), runs))
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ticks
 
 
 def test_a_network_without_words(smoke: dict[str, Any]) -> None:

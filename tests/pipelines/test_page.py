@@ -1,7 +1,5 @@
 """The page of a real run: opened in a real browser where there is one, and never able to carry out what names say."""
 
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,8 +11,6 @@ from pipelines.records import Record, read_records
 from pipelines.reporting.page import page_of
 from pipelines.reporting.stage_graph import Node, depths, needed_arrows
 from pipelines.reporting.vocabulary_browser import in_script
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="module")
@@ -69,17 +65,6 @@ def test_a_graph_has_only_the_arrows_that_it_needs() -> None:
     nodes = [Node("a", "", False, 1, ()), Node("b", "", False, 1, ("a",)), Node("c", "", True, 1, ("a", "b"))]
     assert depths(nodes) == {"a": 0, "b": 1, "c": 2}
     assert needed_arrows(nodes) == {"a": [], "b": ["a"], "c": ["b"]}
-
-
-@pytest.fixture
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 def test_in_a_browser(browser: Any, file: Path) -> None:

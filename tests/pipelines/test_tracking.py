@@ -1,18 +1,14 @@
 """MLflow behind a real server that goes away and comes back, and what of its address may be shown."""
 
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import mlflow
 import pytest
 from conftest import ROOT
+from mlflow_server import free_port, server
 
 from pipelines.outbox import Outbox
 from pipelines.tracking import Tracking, how_to_look, without_password
@@ -81,36 +77,6 @@ def test_passwords_are_not_shown(uri: str, shown: str) -> None:
 def test_how_to_look_at_runs() -> None:
     assert how_to_look("http://127.0.0.1:5001") == "in a browser, at http://127.0.0.1:5001"
     assert "mlflow ui --backend-store-uri sqlite:////tmp/a.db --host 127.0.0.1" in how_to_look("sqlite:////tmp/a.db")
-
-
-@contextmanager
-def server(folder: Path, port: int) -> Iterator[str]:
-    """A real MLflow server on loopback, killed at the end."""
-    mlflow_program = Path(sys.executable).parent / "mlflow"
-    where = ["--backend-store-uri", f"sqlite:///{folder}/server.db", "--artifacts-destination", f"{folder}/files"]
-    command = [mlflow_program, "server", *where, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    address = f"http://127.0.0.1:{port}"
-    try:
-        deadline = time.monotonic() + 90
-        while True:
-            try:
-                urlopen(f"{address}/health", timeout=2).close()
-                break
-            except (URLError, OSError):
-                assert process.poll() is None, "the server has ended"
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-        yield address
-    finally:
-        subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
-        process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.mark.slow
