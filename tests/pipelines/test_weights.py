@@ -13,7 +13,7 @@ from pipelines.evaluate import evaluation
 from pipelines.evaluators import Candidate, Ground
 from pipelines.plan import Plan
 from pipelines.stages.checkpoint import CheckpointNet
-from pipelines.stages.library_net import library_net
+from pipelines.stages.library_net import _downloaded, library_net
 from pipelines.store import Artifact, Store
 from pipelines.weights import Source, candidates, row_names
 
@@ -118,6 +118,7 @@ def test_without_a_network_a_librarys_name_is_one_line(
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # else it tries for a minute
+    _downloaded.cache_clear()  # of other tests in this process
     with pytest.raises(ValueError, match=rf"^weights={name}.*: cannot be downloaded from ") as caught:
         found(folder, name)
     assert str(caught.value).endswith("use a machine with internet, or name a file of weights")
