@@ -1,13 +1,19 @@
-"""Two programs that take turns: each works in a process of its own, with its own Python, while the other one waits."""
+"""Two programs that take turns: each works in a process of its own, with its own Python, while the other one waits.
+
+The one that waits is stopped with all of its processes, so that loaders that read ahead neither disturb the other side
+nor begin their own turn with work that was done in its time.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -35,18 +41,15 @@ class Side:
             text=True,
             env=variables,
             cwd=ROOT,
+            start_new_session=True,
         )
         self._answer()
+        self._tell(signal.SIGSTOP)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._tell(signal.SIGKILL)
+        self._process.wait()
         self._errors.close()
 
     def turn(self) -> tuple[float, Any]:
@@ -54,8 +57,15 @@ class Side:
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
+        self._tell(signal.SIGCONT)
         answer = self._answer()
+        self._tell(signal.SIGSTOP)
         return float(answer["seconds"]), answer["result"]
+
+    def _tell(self, number: signal.Signals) -> None:
+        """The process and all that it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
