@@ -1,4 +1,4 @@
-"""How cost grows with images, words, dimensions, workers, taps and rounds: times, fitted exponents, a figure.
+"""How cost grows with images, words, dimensions, workers, taps, episodes and rounds: times, fitted exponents, a figure.
 
 python benchmarks/growth.py --json FILE --figure growth.png      a quarter of an hour; --only images,words,... chooses
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,7 @@ from pipelines.stages.shards import for_each_shard
 from pipelines.store import Folder
 
 CORES = os.cpu_count() or 1
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,27 @@ def grown(name: str, sizes: Sequence[float], run: Callable[[int], Callable[[], o
     return Growth(name, tuple(map(float, sizes)), tuple(seconds))
 
 
-def quantise(shards: int, cpus: int, folder: Folder, each: int = 500) -> Callable[[], object]:
-    """Teacher and nearest words of shards of 500 images, over Ray."""
+@contextmanager
+def nodes(count: int) -> Iterator[None]:
+    """A Ray of this many nodes with one CPU each, all on this machine."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    for _ in range(count - 1):
+        cluster.add_node(num_cpus=1)
+    os.environ["RAY_ADDRESS"] = cluster.address
+    try:
+        connect()
+        yield
+    finally:
+        ray.shutdown()
+        del os.environ["RAY_ADDRESS"]
+        cluster.shutdown()
+
+
+def quantise(shards: int, folder: Folder, each: int = 500) -> Callable[[], object]:
+    """Teacher and nearest words of shards of 500 images, over the CPUs of the Ray that is running."""
     file = Path(folder.path("vocabulary.safetensors"))
     if not file.exists():
         rng = torch.Generator().manual_seed(0)
@@ -77,25 +99,24 @@ def quantise(shards: int, cpus: int, folder: Folder, each: int = 500) -> Callabl
         folder.write_npy("pixels.npy", np.random.default_rng(0).integers(256, size=(each, 32, 32, 3), dtype=np.uint8))
     rows = [{"pixels": "pixels.npy"} for _ in range(shards)]
     here = survey(Resources())
-    here = type(here)(**{**asdict(here), "cpus": cpus})
     return lambda: for_each_shard(rows, partial(words_of_shard, folder=folder, file=file), here)
 
 
 def images(small: bool) -> list[Growth]:
-    sizes = (1000, 2000) if small else (1000, 4000, 16_000, 64_000)
-    with tempfile.TemporaryDirectory() as path:
-        folder = Folder(path)
-        made = grown("words of images, over Ray", sizes, lambda n: quantise(n // 500, CORES, folder), 1)
-    return [made]
+    sizes = (1000, 2000) if small else (1000, 4000, 20_000, 100_000)
+    with tempfile.TemporaryDirectory() as path, nodes(CORES):
+        return [grown("words of images, over Ray", sizes, lambda n: quantise(n // 500, Folder(path)), 1)]
 
 
 def workers(small: bool) -> list[Growth]:
-    """More of them than cores shows what they cost, not what they gain."""
+    """On nodes of one CPU. More of them than there are cores show what they cost, not what they gain."""
+    shards, found = 4 if small else 32, []
     with tempfile.TemporaryDirectory() as path:
-        folder, shards = Folder(path), 4 if small else 32
-        return [
-            grown(f"words of {shards * 500} images, by workers", (1, 2, 4), lambda n: quantise(shards, n, folder), 1)
-        ]
+        for count in (1, 2, 4):
+            with nodes(count):
+                name = f"words of {shards * 500} images, by nodes"
+                found.append(grown(name, [count], lambda _: quantise(shards, Folder(path)), 1))
+    return [Growth(found[0].name, *(tuple(getattr(one, of)[0] for one in found) for of in ("sizes", "seconds")))]
 
 
 def words(small: bool) -> list[Growth]:
@@ -138,6 +159,19 @@ def episodes(small: bool) -> list[Growth]:
     ]
 
 
+def rounds(small: bool) -> list[Growth]:
+    """Whole programs, each on a new store, so that what does not grow, start and base teacher, is in all of them."""
+    seconds, sizes = [], (1, 2) if small else (1, 2, 4)
+    for count in sizes:
+        with tempfile.TemporaryDirectory() as store:
+            command = [sys.executable, "pipelines/full.py", "smoke", "--store", store, "--no-figures"]
+            started = time.perf_counter()
+            subprocess.run([*command, "--rounds", str(count)], check=True, capture_output=True, cwd=ROOT)
+            seconds.append(time.perf_counter() - started)
+            print(f"rounds: {count}, {seconds[-1]:.1f} s", flush=True)
+    return [Growth("full.py smoke, by rounds", tuple(map(float, sizes)), tuple(seconds))]
+
+
 SECTIONS: dict[str, Callable[[bool], list[Growth]]] = {
     "images": images,
     "workers": workers,
@@ -145,8 +179,8 @@ SECTIONS: dict[str, Callable[[bool], list[Growth]]] = {
     "dimensions": dimensions,
     "taps": taps,
     "episodes": episodes,
+    "rounds": rounds,
 }
-ON_RAY = ("images", "workers")
 
 
 def table(found: Sequence[Growth]) -> str:
@@ -191,8 +225,6 @@ def main() -> None:
         parser.error(f"--only {unknown[0]}: there are {', '.join(SECTIONS)}")
     run_as_worker()
     torch.set_num_threads(CORES)
-    if set(names) & set(ON_RAY):
-        connect(cpus=max(4, CORES))
     found = [one for name in names for one in SECTIONS[name](arguments.small)]
     print(table(found))
     if arguments.figure:

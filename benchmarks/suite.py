@@ -2,13 +2,17 @@
 
 python benchmarks/suite.py                 the short set: some minutes; writes benchmarks/results.json and results.md
 python benchmarks/suite.py --full          the long set: two hours. Options that it does not know go to against_peers.py
+python benchmarks/suite.py --full --programs train.py sweep.py      some of it; the other rows stay as recorded
 python benchmarks/suite.py --check         the short set against what is recorded: warns, writes nothing
+
+README and docs/performance.md show the rows of the programs that a mark names: <!-- measured: train.py -->.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +23,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 RESULTS, TABLE = HERE / "results.json", HERE / "results.md"
+PAGES = (HERE.parent / "README.md", HERE.parent / "docs" / "performance.md")
+MARK = re.compile(r"(<!-- measured: ([\w. ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FALLEN = 0.85  # of the recorded ratio: what is below is told
 
 
@@ -53,6 +59,8 @@ FULL = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the long set")
+    known = sorted({part.program for part in FULL})
+    parser.add_argument("--programs", nargs="+", choices=known, default=known, help="only these (default: all)")
     parser.add_argument("--check", action="store_true", help="compare with what is recorded, and write nothing")
     parser.add_argument("--small", action="store_true", help="the smallest sizes, to see that it runs")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of results.json and results.md")
@@ -61,18 +69,25 @@ def main() -> int:
     measured: list[dict[str, Any]] = []
     about: dict[str, Any] = {}
     for part in FULL if arguments.full else SHORT:
+        if part.program not in arguments.programs:
+            continue
         print(f"== {part.program} --only {part.sections}", flush=True)
         about = run(part, of_peers, arguments.small) or about
-        measured += [{**result, "program": part.program} for result in about.get("results", [])]
+        measured += [
+            {**result, "program": part.program, "commit": about["commit"]} for result in about.get("results", [])
+        ]
     warnings = fallen(measured, recorded)
     for line in warnings:
         print(line)
     if not warnings:
         print(f"no ratio has fallen by more than {1 - FALLEN:.0%} of {len(recorded)} recorded ones")
     if not arguments.check:
-        whole = {"results": kept(measured, recorded), "machine": about.get("machine"), "commit": about.get("commit")}
+        whole = {"results": kept(measured, recorded), "machine": about.get("machine")}
         (arguments.out / RESULTS.name).write_text(json.dumps(whole, indent=1) + "\n")
         (arguments.out / TABLE.name).write_text(markdown(whole["results"]))
+        if arguments.out == HERE:
+            for page in PAGES:
+                page.write_text(filled(page.read_text(), whole["results"]))
         print(f"written: {arguments.out / RESULTS.name}, {arguments.out / TABLE.name}")
     return 0
 
@@ -107,6 +122,16 @@ def kept(measured: Sequence[dict[str, Any]], recorded: Sequence[dict[str, Any]])
     now = {result["name"]: result for result in measured}
     old = [now.pop(result["name"], result) for result in recorded]
     return [*old, *now.values()]
+
+
+def filled(page: str, results: Sequence[dict[str, Any]]) -> str:
+    """The page, with the rows of the programs that its marks name."""
+
+    def rows(mark: re.Match[str]) -> str:
+        programs = mark[2].split()
+        return f"{mark[1]}\n{markdown([r for r in results if r['program'] in programs])}\n{mark[3]}"
+
+    return MARK.sub(rows, page)
 
 
 def markdown(results: Sequence[dict[str, Any]]) -> str:

@@ -160,3 +160,11 @@ def test_an_unknown_section_is_told(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 2
     assert "there are perturb, shard, train, stream" in done.stderr
+
+
+def test_pages_show_what_is_recorded() -> None:
+    recorded = json.loads(suite.RESULTS.read_text())["results"]
+    shown = "\n".join(page.read_text() for page in suite.PAGES)
+    assert {name for mark in suite.MARK.findall(shown) for name in mark[1].split()} == {p.program for p in suite.FULL}
+    for page in suite.PAGES:
+        assert suite.filled(page.read_text(), recorded) == page.read_text(), page
