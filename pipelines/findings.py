@@ -147,6 +147,32 @@ def _score(scores: Scores, side: tuple[str, str], seed: int, metric: str) -> tup
     return (metrics[metric], record.run) if metric in metrics else None
 
 
+@dataclass(frozen=True)
+class Score:
+    """A network of the study: its mean over seeds, and each seed's own."""
+
+    point: str
+    model: str
+    mean: Interval
+    by_seed: tuple[float, ...]
+
+
+def scores_of(records: Sequence[Record], metric: str = "linear/top1") -> list[Score]:
+    """Every network of the study once: what a point shares with those before it stands there."""
+    by_point: dict[str, dict[int, Record]] = {}
+    for record in records:
+        by_point.setdefault(record.sweep["label"], {})[record.seed] = record
+    made: list[Score] = []
+    for point in sorted(by_point, key=lambda label: label != BOWNET[0]):
+        seeds = sorted(by_point[point].items())
+        for model in dict.fromkeys(row["name"] for _, record in seeds for row in record.rows):
+            found = [record.metrics(model) for _, record in seeds]
+            values = tuple(metrics[metric] for metrics in found if metric in metrics)
+            if values and not any(one.model == model and one.by_seed == values for one in made):
+                made.append(Score(point, model, interval(values), values))
+    return made
+
+
 def _together(verdicts: Sequence[Verdict]) -> Verdict:
     """All must hold for the claim to hold, and one that does not is enough against it."""
     for one in ("not run", "not reproduced", "undecided"):

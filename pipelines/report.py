@@ -19,7 +19,7 @@ from pipelines.findings import findings_of
 from pipelines.paper.listing import WIDE
 from pipelines.program import guarded
 from pipelines.records import Record, read_records
-from pipelines.reporting.claims import findings_markdown, show_findings
+from pipelines.reporting.claims import LINEAR, findings_markdown, show_findings
 from pipelines.reporting.collect import paper_report
 from pipelines.reporting.html import as_html
 from pipelines.reporting.latex import as_latex
@@ -45,6 +45,8 @@ class ReportOptions(Settings):
     """What is written."""
     scale: Literal["all", "full", "small", "tiny"] = "all"
     """Only runs of this scale."""
+    metric: str = LINEAR
+    """What the claims are judged by, such as fewshot/50shot; the paper's tables have all of theirs."""
     debug: bool = False
     """Show a traceback with an error."""
 
@@ -76,10 +78,15 @@ def report_findings(records: Sequence[Record], options: ReportOptions, console: 
     of_study = [record for record in records if record.sweep.get("name") == "findings"]
     of_study = [record for record in of_study if options.scale in ("all", record.scale)]
     of_study = [record for record in of_study if record.sweep.get("base") == of_study[-1].sweep.get("base")]
-    found = findings_of(of_study)
-    show_findings(found, of_study, console if console.is_terminal else Console(width=WIDE, highlight=False))
+    scores = {name for record in of_study for row in record.rows for name in row["metrics"]}
+    known = sorted(name for name in scores if not name.endswith("_ci95"))
+    if of_study and options.metric not in known:
+        raise ValueError(f"metric={options.metric}: unknown; the study has {', '.join(known)}")
+    found = findings_of(of_study, options.metric)
+    wide = console if console.is_terminal else Console(width=WIDE, highlight=False)
+    show_findings(found, of_study, options.metric, wide)
     file = folder_of(options) / "findings.md"
-    file.write_text(findings_markdown(found, of_study), encoding="utf-8")
+    file.write_text(findings_markdown(found, of_study, options.metric), encoding="utf-8")
     console.print(str(file), soft_wrap=True)
 
 

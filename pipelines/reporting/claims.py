@@ -9,44 +9,56 @@ from rich.markup import escape
 from rich.table import Table
 
 from evaluation.interval import Interval
-from pipelines.findings import ALIKE, FAR, Finding
+from pipelines.findings import ALIKE, FAR, Finding, scores_of
 from pipelines.records import Record
 from pipelines.reporting.markdown import plain
 
 HEADINGS = ("claim", "", "compared", "difference", "seeds", "paper", "verdict")
+SCORES = ("point", "network", "score, %", "by seed")
+LINEAR = "linear/top1"
 
 
-def legend(records: Sequence[Record]) -> str:
+def legend(records: Sequence[Record], metric: str = LINEAR) -> str:
     """What the numbers are."""
+    score = "linear accuracy" if metric == LINEAR else metric
     of = ", ".join(sorted({f"{record.settings['name']} ({record.scale})" for record in records}))
     return (
-        f"{of or 'Nothing was run'}. Differences of linear accuracy in points, paired by seed, with 95% intervals over "
+        f"{of or 'Nothing was run'}. Differences of {score} in points, paired by seed, with 95% intervals over "
         f"seeds (Student's t). Alike is within {ALIKE:g} point, far and much are above {FAR:g} points. A verdict needs "
-        "the whole interval on one side. The paper's differences are of its own data sets and scale."
+        "the whole interval on one side. The paper's differences are of linear accuracy, its own data sets and scale."
     )
 
 
-def show_findings(found: Sequence[Finding], records: Sequence[Record], console: Console) -> None:
+def show_findings(found: Sequence[Finding], records: Sequence[Record], metric: str, console: Console) -> None:
     table = Table(title="The paper's claims", title_justify="left")
     for name in HEADINGS:
         table.add_column(name, overflow="fold")
     for finding in found:
         table.add_row(*(escape(cell) for cell in _cells(finding)))
     console.print(table)
-    console.print(escape(legend(records)), soft_wrap=True, highlight=False)
+    console.print(escape(legend(records, metric)), soft_wrap=True, highlight=False)
 
 
-def findings_markdown(found: Sequence[Finding], records: Sequence[Record]) -> str:
-    """With the runs behind each claim."""
-    lines = ["# The paper's claims", "", legend(records), "", f"| {' | '.join(HEADINGS)} |"]
-    lines.append("|" + " --- |" * len(HEADINGS))
-    for finding in found:
-        cells = (plain(cell).replace("\n", "<br>") for cell in _cells(finding, "; "))
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "Runs:", ""]
-    for finding in found:
-        lines.append(f"- {finding.claim.number}: {', '.join(f'`{run}`' for run in finding.runs) or 'none'}")
-    return "\n".join(lines) + "\n"
+def findings_markdown(found: Sequence[Finding], records: Sequence[Record], metric: str = LINEAR) -> str:
+    """The claims, the scores they are made of, and the runs behind each claim."""
+    claims = [_cells(finding, "; ") for finding in found]
+    scores = [
+        (score.point, score.model, _with_half(f"{score.mean.mean:.1f}", score.mean), _by_seed(score.by_seed))
+        for score in scores_of(records, metric)
+    ]
+    runs = [f"- {f.claim.number}: {', '.join(f'`{run}`' for run in f.runs) or 'none'}" for f in found]
+    parts = ["# The paper's claims", legend(records, metric), _table(HEADINGS, claims)]
+    parts += ["Scores, ± 95% over seeds:", _table(SCORES, scores), "Runs:", "\n".join(runs)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(headings)} |", "|" + " --- |" * len(headings)]
+    return "\n".join([*lines, *(f"| {' | '.join(map(plain, cells))} |" for cells in rows)])
+
+
+def _by_seed(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.1f}" for value in values)
 
 
 def _cells(finding: Finding, between: str = "\n") -> tuple[str, ...]:
@@ -64,6 +76,8 @@ def _cells(finding: Finding, between: str = "\n") -> tuple[str, ...]:
 
 
 def _difference(difference: Interval | None) -> str:
-    if difference is None:
-        return "-"
-    return f"{difference.mean:+.2f}" + (f" ± {difference.half:.2f}" if difference.half is not None else "")
+    return "-" if difference is None else _with_half(f"{difference.mean:+.2f}", difference, 2)
+
+
+def _with_half(mean: str, of: Interval, digits: int = 1) -> str:
+    return mean + (f" ± {of.half:.{digits}f}" if of.half is not None else "")

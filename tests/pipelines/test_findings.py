@@ -1,5 +1,6 @@
 """The twelve claims: verdicts by hand, and findings from records that are written by hand."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from evaluation.interval import Interval
-from pipelines.findings import CLAIMS, Comparison, findings_of
+from pipelines.findings import CLAIMS, Comparison, findings_of, scores_of
 from pipelines.presets import PRESETS
 from pipelines.records import Record, write_record
 from pipelines.report import report
@@ -16,6 +17,7 @@ from pipelines.reporting.claims import findings_markdown
 from pipelines.sweeps.named import NAMED
 from pipelines.sweeps.trial import Job, base_of
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 A, B = ("base", "BoWNet"), ("base", "RotNet")
 
 
@@ -69,6 +71,41 @@ def test_differences_are_paired_by_seed() -> None:
     text = findings_markdown(found, records)
     assert "| 1 | BoWNet is far better than its RotNet teacher | BoWNet - RotNet \\> 3 | +6.10 ± 0.25 | 3 |" in text
     assert "`no_CutMix-1`" in text
+
+
+@pytest.mark.parametrize("metric", ["linear/top1", "fewshot/50shot"])
+def test_the_study_in_the_docs_is_what_its_files_give(metric: str, tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    for file in (DOCS / "findings").glob("*.json"):
+        shutil.copy(file, tmp_path / "results")
+    report(["findings", "--store", str(tmp_path), "--output", str(tmp_path), "--metric", metric], Console())
+    rows = [line for line in (tmp_path / "findings.md").read_text().splitlines() if line.startswith("| ")]
+    if metric == "linear/top1":
+        assert len(rows) == 2 * 2 + len(CLAIMS) + 19  # headings, claims, networks
+    else:
+        rows = rows[: 2 + len(CLAIMS)]
+    written = (DOCS / "findings.md").read_text().splitlines()
+    assert [row for row in rows if row not in written] == []
+
+
+def test_each_network_of_a_study_has_one_score() -> None:
+    """What is shared with the base stands there; a seed that is missing makes no pair."""
+    records = [record("no CutMix", s, RotNet=50.0 + s, BoWNet=58.0 + s) for s in range(3)]
+    records += [record("base", s, RotNet=50.0 + s, BoWNet=56.0 + 2 * s) for s in range(3)]
+    found = [(one.point, one.model, one.by_seed) for one in scores_of(records)]
+    assert found == [
+        ("base", "RotNet", (50.0, 51.0, 52.0)),
+        ("base", "BoWNet", (56.0, 58.0, 60.0)),
+        ("no CutMix", "BoWNet", (58.0, 59.0, 60.0)),
+    ]
+    text = findings_markdown(findings_of(records), records)
+    assert "| base | BoWNet | 58.0 ± 5.0 | 56.0, 58.0, 60.0 |" in text  # t(2) = 4.303, s = 2
+
+
+def test_a_metric_that_the_study_has_not_is_refused(tmp_path: Path) -> None:
+    write_record(str(tmp_path), record("base", 0, RotNet=50.0, BoWNet=56.0))
+    with pytest.raises(ValueError, match="metric=fewshot: unknown; the study has linear/top1"):
+        report(["findings", "--store", str(tmp_path), "--metric", "fewshot"], Console())
 
 
 def test_a_claim_of_two_comparisons_needs_both() -> None:
