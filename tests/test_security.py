@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.models import ResNet18_Weights
 
 from bownet.config import Data
 from bownet.images.sources import open_source
@@ -17,6 +18,7 @@ from bownet.images.sources.voc import parse_annotation
 from bownet.nets.checkpoint import load_backbone
 from bownet.training import how_far
 from bownet.words.vocabulary_file import Vocabulary
+from pipelines.stages.library_net import _downloaded, library_net
 from pipelines.store import Folder
 from pipelines.store.artifacts import cache_folder
 
@@ -57,6 +59,17 @@ def test_weights_and_vocabularies_run_nothing(load: Any, tmp_path: Path) -> None
     (tmp_path / "a.safetensors").write_bytes(evil())
     with pytest.raises(ValueError, match=r"a\.safetensors"):
         load(tmp_path / "a.safetensors")
+
+
+def test_a_planted_download_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchvision reads what lies in its cache under the right name, whatever its checksum."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    cache = tmp_path / "hub" / "checkpoints"
+    cache.mkdir(parents=True)
+    (cache / Path(ResNet18_Weights.IMAGENET1K_V1.url).name).write_bytes(evil())
+    _downloaded.cache_clear()  # of other tests in this process
+    with pytest.raises(ValueError, match=r"^weights=torchvision:.*: the downloaded file holds more than weights.*hub$"):
+        library_net("torchvision", "resnet18")(model="resnet18").download()
 
 
 def test_arrays_of_the_store_run_nothing(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from bownet.config import Net
@@ -60,6 +62,11 @@ class LibraryNet(ModelStage):
         """Once per process; later from the library's own cache."""
         try:
             return _downloaded(self.library, self.weights)
+        except pickle.UnpicklingError as error:
+            raise ValueError(
+                f"weights={self.library}:{self.weights}: the downloaded file holds more than weights, and could run "
+                f"code when it is read; delete it from {self.library}'s cache, by default {torch.hub.get_dir()}"
+            ) from error
         except Exception as error:  # each library has errors of its own for a network that is not there
             said = str(error).strip().splitlines() or [type(error).__name__]
             raise ValueError(
@@ -116,9 +123,9 @@ def _torchvision_look_up(name: str) -> Published | None:
 def _torchvision_download(name: str) -> Downloaded:
     weights = _torchvision_names()[name]
     transforms = weights.transforms()
-    return Downloaded(
-        weights.get_state_dict(progress=False, check_hash=True), tuple(transforms.mean), tuple(transforms.std)
-    )
+    # The checksum is looked at when a file is downloaded, not when it is in the cache: it could hold anything.
+    state = weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
+    return Downloaded(state, tuple(transforms.mean), tuple(transforms.std))
 
 
 def _timm_known() -> list[str]:
