@@ -5,6 +5,7 @@ import os
 import tarfile
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -91,6 +92,15 @@ def test_annotations_define_nothing(head: bytes) -> None:
     with pytest.raises(ValueError, match="has a document type"):
         parse_annotation(head + b"<annotation/>")
     assert parse_annotation(b"<?xml version='1.0'?><!-- a --><annotation/>") == {"boxes": [], "classes": {}}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_annotations_hide_nothing_in_another_encoding(encoding: str) -> None:
+    """The XML parser would read them, and find the document type."""
+    xml = '<!DOCTYPE a [<!ENTITY b "cc">]><annotation><object><name>&b;</name></object></annotation>'
+    assert ElementTree.fromstring(xml.encode("utf-16")).findtext("object/name") == "cc"
+    with pytest.raises(ValueError, match="is in UTF-16"):
+        parse_annotation(xml.encode(encoding))
 
 
 def test_names_in_an_archive_lead_nowhere(tmp_path: Path) -> None:

@@ -98,6 +98,8 @@ def open_voc(data: Data) -> Source:
 
 def xml_root(xml: bytes) -> ElementTree.Element:
     """VOC's files declare no document type, where names could be defined that grow without end when they are read."""
+    if b"\0" in xml:  # the search below is for single bytes, and XML in UTF-16 always holds a zero
+        raise ValueError("is in UTF-16, or no text; save it as UTF-8")
     if b"<!" in xml.replace(b"<!--", b"").replace(b"<![CDATA[", b""):
         raise ValueError("has a document type, which annotations do not need; remove the line that begins with <!")
     return ElementTree.fromstring(xml)  # noqa: S314 (without a document type nothing can be defined in it)
