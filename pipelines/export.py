@@ -3,8 +3,7 @@
 python pipelines/export.py --key 3f2a --format torchvision --out resnet50.pth
 python pipelines/export.py --weights backbone.safetensors --format onnx --tap conv5 --out net.onnx
 
-FILE.json beside it says how the input is scaled and how the file is loaded. Exit codes: 0 done, 2 a mistake, said in
-one line.
+FILE.json beside it says how the input is scaled and how the file is loaded.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import Any
 
 from bownet.nets.checkpoint import load_saved
 from bownet.nets.exporting import FORMATS, check_export, export_backbone
+from pipelines.ending import answered
 from pipelines.store import Artifact, StoreError
 from pipelines.store.housekeeping import artifacts, require_store
 from pipelines.store.storage import absolute_root
@@ -28,15 +28,12 @@ BACKBONE = "backbone.safetensors"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
-    try:
-        about = _export(options)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: out={options.out}: {error.strerror}; name a file in a folder that exists", file=sys.stderr)
-        return 2
+    given = sys.argv[1:] if arguments is None else [*arguments]
+    options = _parser().parse_args(given)
+    return answered(lambda: _tell(options, _export(options)), given, options.store)
+
+
+def _tell(options: argparse.Namespace, about: dict[str, Any]) -> None:
     scale = about["input"]
     print(f"{options.out}: {about['arch']} for {about['format']}, described in {options.out}.json")
     print(f"input: {scale['order']} in {scale['range']}, mean {scale['mean']}, std {scale['std']}")
@@ -45,7 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"  {name}: {value}")
     print(f"load: {about['load']}")
     print(f"gives: {about['gives']}")
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--format", required=True, help=", ".join(FORMATS))
     parser.add_argument("--out", required=True, metavar="FILE", help="the file to write; FILE.json goes beside it")
     parser.add_argument("--tap", help="onnx: the feature map beside the pooled feature (default: the last one)")
+    parser.add_argument("--debug", action="store_true", help="show a traceback with an error")
     return parser
 
 
@@ -71,13 +68,18 @@ def _export(options: argparse.Namespace) -> dict[str, Any]:
         provenance = {"file": source.name}
     backbone, net = load_saved(source)
     check_export(backbone, net, options.format, out, options.tap)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as folder:  # a name holds a whole file or none
-        made = Path(folder) / out.name
-        about = export_backbone(backbone, net, options.format, made, provenance, options.tap)
-        described = made.with_name(f"{out.name}.json")
-        described.write_text(json.dumps(about, indent=1) + "\n")
-        for file in (described, made):
-            os.replace(file, out.with_name(file.name))
+    try:
+        with tempfile.TemporaryDirectory(
+            dir=out.parent, prefix=".export-"
+        ) as folder:  # a name holds a whole file or none
+            made = Path(folder) / out.name
+            about = export_backbone(backbone, net, options.format, made, provenance, options.tap)
+            described = made.with_name(f"{out.name}.json")
+            described.write_text(json.dumps(about, indent=1) + "\n")
+            for file in (described, made):
+                os.replace(file, out.with_name(file.name))
+    except OSError as error:
+        raise ValueError(f"out={options.out}: {error.strerror}; name a file in a folder that exists") from error
     return about
 
 

@@ -1,7 +1,4 @@
-"""Runs an experiment from start to end: plan, preflight, Ray, tracking, results. Shared by the programs here.
-
-Exit codes: 0 done, 1 a defect or a cluster that failed, 2 something the user can mend, 130 interrupted.
-"""
+"""Runs an experiment from start to end: plan, preflight, Ray, tracking, results. Shared by the programs here."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import logging
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -23,6 +19,7 @@ from rich.markup import escape
 
 from pipelines.cluster import Cluster
 from pipelines.command_line import EvaluationOptions, Options, Running
+from pipelines.ending import answered
 from pipelines.evaluators import Getter, Row
 from pipelines.gallery import with_figures
 from pipelines.machine import connect
@@ -51,7 +48,8 @@ def guarded(program: Callable[[Console], int | None]) -> int:
     Work that is left behind in a thread may be within Ray, whose end would take its memory away: a crash now and then.
     The process then ends without Python's own last steps, after it has ended the local Ray that it may have started.
     """
-    code = _answered(program)
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    code = answered(lambda: program(Console(highlight=False)), sys.argv[1:])
     if is_at_work():
         sys.stdout.flush()
         sys.stderr.flush()
@@ -60,24 +58,6 @@ def guarded(program: Callable[[Console], int | None]) -> int:
                 process.kill()
         os._exit(code)
     return code
-
-
-def _answered(program: Callable[[Console], int | None]) -> int:
-    debug = "--debug" in sys.argv
-    console = Console(highlight=False)
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    try:
-        return program(console) or 0
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues where this one stopped", file=sys.stderr)
-        return 130
-    except Exception as error:
-        cause = root_cause(error)
-        usual = isinstance(cause, ValueError | OSError)
-        if debug or not usual:
-            traceback.print_exception(error)
-        print(f"error: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}", file=sys.stderr)
-        return 2 if usual else 1
 
 
 def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], console: Console) -> None:
@@ -194,17 +174,3 @@ class Both(Observer):
     def on_note(self, text: str) -> None:
         for observer in self._observers:
             observer.on_note(text)
-
-
-def root_cause(error: BaseException) -> BaseException:
-    """The error that user code raised, out of the wrappers that Ray puts around it."""
-    seen: set[int] = set()
-    while id(error) not in seen:
-        seen.add(id(error))
-        failures = getattr(error, "worker_failures", None)  # Ray Train's
-        inner = next(iter(failures.values()), None) if failures else getattr(error, "cause", None) or error.__cause__
-        if isinstance(inner, BaseException) and not isinstance(error, ValueError):
-            error = inner
-        elif isinstance(getattr(error, "cause", None), BaseException):
-            error = error.cause  # type: ignore[attr-defined]
-    return error

@@ -10,8 +10,12 @@ _THREAD = "watched work"
 SECONDS_BETWEEN_LOOKS = 5.0
 
 
+class Stalled(RuntimeError):
+    """A cluster that shows no sign of life; the text has the remedy."""
+
+
 def run_watched(work: Callable[[], None], sign_of_life: Callable[[], object], what: str, seconds: float) -> None:
-    """Run `work` in a thread; raise what it raises, and RuntimeError when `sign_of_life` is the same for so long."""
+    """Run `work` in a thread; raise what it raises, and Stalled when `sign_of_life` is the same for so long."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -38,8 +42,8 @@ def is_at_work() -> bool:
     return any(thread.name == _THREAD for thread in threading.enumerate())
 
 
-def stalled(what: str, seconds: float) -> RuntimeError:
-    return RuntimeError(
+def stalled(what: str, seconds: float) -> Stalled:
+    return Stalled(
         f"{what}: no sign of life for {seconds:.0f} s. A node is lost and not replaced, or the cluster lacks what the "
         "work asks for (ray status tells). What is finished is kept: the same command continues from there; where this "
         "is only slow, with a longer --resources.stall-minutes"

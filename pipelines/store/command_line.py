@@ -1,6 +1,6 @@
 """The store's command line, `python -m pipelines.store ls|show KEY|gc|verify`: arguments in, exit code out.
 
-0: done; 1: verify found corrupt artifacts; 2: the question itself was wrong, said in one line.
+0: done; 1: verify found corrupt artifacts, or a defect; 2: the question itself was wrong, said in one line.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pipelines.ending import answered
 from pipelines.store.artifacts import Artifact
 from pipelines.store.errors import StoreError
 from pipelines.store.housekeeping import (
@@ -32,7 +33,12 @@ Report = dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else [*arguments]
+    options = _parser().parse_args(given)
+    return answered(lambda: _answer(options), given, options.store)
+
+
+def _answer(options: argparse.Namespace) -> int:
     try:
         root = absolute_root(options.store)
         require_store(root)
@@ -45,18 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 report = _verify(root)
             case _:
                 report = _gc(root, options.keep_days, options.yes)
+    except BrokenPipeError:  # `ls | head` is not an error; the rest of the text has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    try:
         if options.json:
             Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
-        return 1 if report.get("corrupt") else 0
     except OSError as error:
-        if isinstance(error, BrokenPipeError):  # `ls | head` is not an error; the rest of the text has nowhere to go
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        print(f"error: json={options.json}: {error.strerror}; name a file in a folder that exists", file=sys.stderr)
-        return 2
-    except StoreError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        raise StoreError(f"json={options.json}: {error.strerror}; name a file in a folder that exists") from error
+    return 1 if report.get("corrupt") else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     default = os.environ.get("BOWNET_STORE") or "store"
     where.add_argument("--store", default=default, help="path or URI (default: $BOWNET_STORE, else ./store)")
     where.add_argument("--json", metavar="FILE", help="also write the answer to this file")
+    where.add_argument("--debug", action="store_true", help="show a traceback with an error")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("ls", parents=[where], help="list artifacts: size, age, runs that need them, state")
     show = commands.add_parser("show", parents=[where], help="print a manifest and what it is made from")

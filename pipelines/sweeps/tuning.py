@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.program import root_cause
+from pipelines.ending import root_cause
 from pipelines.sweeps.options import SweepOptions
 from pipelines.sweeps.space import Axis, Point
 from pipelines.sweeps.trial import Job, run_trial

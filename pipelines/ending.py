@@ -1,0 +1,91 @@
+"""How a program ends: a function goes in, an exit code comes out; what it raises is answered in one line.
+
+Exit codes: 0 done, 1 a defect or a cluster that failed, 2 something the user can mend, 130 interrupted. The traceback
+of a defect goes into a file, which the line names; `--debug` shows it instead, that of any error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from pipelines.stages.watch import Stalled
+
+
+def answered(program: Callable[[], int | None], arguments: Sequence[str], default_store: str = "store") -> int:
+    """Runs a program that was given these arguments; returns its exit code."""
+    try:
+        return program() or 0
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues where this one stopped", file=sys.stderr)
+        return 130
+    except Exception as error:
+        cause = root_cause(error)
+        line, code = in_a_line(cause)
+        if "--debug" in arguments:
+            traceback.print_exception(error)
+        elif code == 1:
+            kept = keep_traceback(error, _store(arguments) or default_store)
+            line += f"; the traceback is in {kept}" if kept else "; run it again with --debug for the traceback"
+        print(f"error: {line}", file=sys.stderr)
+        return code
+
+
+def in_a_line(cause: BaseException) -> tuple[str, int]:
+    """What is said of an error, and the exit code."""
+    text = next(iter(str(cause).splitlines()), "")
+    if isinstance(cause, ValueError | OSError):
+        return text or type(cause).__name__, 2
+    if isinstance(cause, Stalled):  # has its remedy
+        return text, 1
+    named = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
+    if type(cause).__module__.partition(".")[0] == "ray":
+        return f"cluster: {named.rstrip('.')}; the same command goes on from what is finished", 1
+    return f"internal: {named}", 1
+
+
+def keep_traceback(error: BaseException, store: str) -> str | None:
+    """Where the traceback now is: in the store, if there is one that can be written to, or the temporary folder."""
+    text = "".join(traceback.format_exception(error))
+    name = f"errors/{time.strftime('%Y-%m-%d-%H%M%S')}-{os.getpid()}.txt"
+    with suppress(Exception):  # one error is told; that this store cannot take it is another
+        from pipelines.store.storage import Folder, absolute_root  # here, as a program that ends well needs no pyarrow
+
+        folder = Folder(absolute_root(store))
+        if folder.exists():
+            folder.write_bytes(name, text.encode())
+            return folder.path(name)
+    with (
+        suppress(OSError),
+        tempfile.NamedTemporaryFile("w", prefix="bownet-error-", suffix=".txt", delete=False) as file,
+    ):
+        file.write(text)
+        return file.name
+    return None
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """The error that user code raised, out of the wrappers that Ray puts around it."""
+    seen: set[int] = set()
+    while id(error) not in seen:
+        seen.add(id(error))
+        failures = getattr(error, "worker_failures", None)  # Ray Train's
+        inner = next(iter(failures.values()), None) if failures else getattr(error, "cause", None) or error.__cause__
+        if isinstance(inner, BaseException) and not isinstance(error, ValueError):
+            error = inner
+        elif isinstance(getattr(error, "cause", None), BaseException):
+            error = error.cause  # type: ignore[attr-defined]
+    return error
+
+
+def _store(arguments: Sequence[str]) -> str:
+    """What --store is given, before it is known whether the arguments can be understood."""
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if argument.partition("=")[0] == "--store":
+            return argument.partition("=")[2] or following
+    return ""

@@ -1,0 +1,109 @@
+"""How programs end: one line and an exit code; a traceback is kept in a file, or shown with --debug."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import ray
+
+from pipelines import export
+from pipelines.ending import answered
+from pipelines.stages.watch import stalled
+from pipelines.store import command_line
+
+
+def defect() -> None:
+    raise KeyError("size")
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def program() -> None:
+        raise error
+
+    return program
+
+
+@pytest.mark.parametrize("store", [["--store", "store"], ["--store=store"], []])
+def test_the_traceback_of_a_defect_is_kept_in_the_store(
+    store: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("store").mkdir()
+    assert answered(defect, ["demo", *store]) == 1
+    (kept,) = Path("store/errors").iterdir()
+    assert capsys.readouterr() == ("", f"error: internal: KeyError: 'size'; the traceback is in {kept.resolve()}\n")
+    assert "in defect\n    raise KeyError" in kept.read_text()
+
+
+def test_where_there_is_no_store_it_is_kept_in_the_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert answered(defect, ["--store", str(tmp_path / "none")]) == 1
+    (kept,) = tmp_path.iterdir()
+    assert capsys.readouterr().err == f"error: internal: KeyError: 'size'; the traceback is in {kept}\n"
+    assert "in defect\n    raise KeyError" in kept.read_text()
+
+
+def test_where_nothing_can_be_written_the_line_says_how_to_see_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert answered(defect, ["--store", "nonsense://store"]) == 1
+    assert capsys.readouterr().err.endswith("'size'; run it again with --debug for the traceback\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "code"),
+    [
+        (ValueError("vocabulary.size=1: use 2..65536"), "error: vocabulary.size=1: use 2..65536\n", 2),
+        (FileNotFoundError(2, "No such file", "a.json"), "error: [Errno 2] No such file: 'a.json'\n", 2),
+        (KeyboardInterrupt(), "interrupted; the same command continues where this one stopped\n", 130),
+    ],
+)
+def test_what_people_can_mend_leaves_nothing_behind(
+    error: BaseException, line: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert answered(raising(error), ["--store", str(tmp_path)]) == code
+    assert capsys.readouterr().err == line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cluster_that_failed_is_no_defect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = ["--store", str(tmp_path)]
+    assert answered(raising(ray.exceptions.WorkerCrashedError()), there) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: cluster: WorkerCrashedError: The worker died unexpectedly")
+    assert "; the same command goes on from what is finished; the traceback is in " in said
+    assert answered(raising(stalled("words", 3)), there) == 1
+    assert capsys.readouterr().err.startswith("error: words: no sign of life for 3 s. ")
+
+
+def test_debug_shows_it_instead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answered(defect, ["--store", str(tmp_path), "--debug"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback (most recent call last):\n")
+    assert said.endswith("\nerror: internal: KeyError: 'size'\n")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        (command_line.main, ["ls", "--store", "nowhere"]),
+        (export.main, ["--weights", "nowhere", "--format", "timm", "--out", "a.safetensors"]),
+    ],
+)
+def test_programs_of_their_own_kind_end_alike(
+    program: Callable[[list[str]], int],
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert program(arguments) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert program([*arguments, "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
