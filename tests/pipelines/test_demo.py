@@ -19,7 +19,8 @@ def test_random_then_rotnet_then_bownet_for_three_seeds(tmp_path: Path) -> None:
     linear: dict[str, list[float]] = {}
     for seed in range(3):
         report = tmp_path / f"{seed}.json"
-        done = run_full("demo", "--seed", str(seed), "--store", tmp_path / "store", "--json", report, timeout=1000)
+        arguments = ("demo", "--seed", str(seed), "--store", tmp_path / "store", "--json", report)
+        done = run_full(*arguments, timeout=1000, figures=seed == 0)
         assert done.returncode == 0, done.stderr
         for row in json.loads(report.read_text())["rows"]:
             linear.setdefault(row["name"], []).append(row["metrics"]["linear/top1"])
@@ -27,6 +28,8 @@ def test_random_then_rotnet_then_bownet_for_three_seeds(tmp_path: Path) -> None:
         assert all(a < b for a, b in zip(linear[lower], linear[higher], strict=True)), linear
         assert statistics.mean(linear[higher]) - statistics.mean(linear[lower]) >= 2, linear
     assert statistics.mean(linear["BoWNet x2"]) > statistics.mean(linear["RotNet"])
+    (page,) = (tmp_path / "store" / "pages").glob("*.html")
+    assert page.stat().st_size < 15e6
 
 
 @pytest.fixture
