@@ -22,6 +22,7 @@ from pipelines.scale import of_kind, reduced
 
 SCALES = ("full", "small", "tiny")
 UI = "http://127.0.0.1:5000"  # where `make mlflow` shows runs
+EVALUATOR_OF = {"{transfer}": "transfer"}  # by the first part of a column's metric, where they are not the same
 # Where images lie, how they are stored and what is judged change no number that is shown.
 _OF_NO_MATTER = ("name", "seed", "evaluators", "judged", "scale", "data.shard_size", "data.max_bad_fraction")
 _PATHS = ("data.path", "transfer.data.path", "transfer.data.shard_size", "voc07_svm.path", "detection.path")
@@ -87,24 +88,25 @@ def _table(table: Table, records: Sequence[Record], presets: Mapping[str, tuple[
     return ReportTable(table.caption, table.columns, tuple(rows), tuple(notes))
 
 
-Found = dict[int, tuple[Record, str]]  # by seed: the run and its model
+Found = dict[int, list[tuple[Record, str]]]  # by seed: runs and their model, the oldest first
 
 
 def _groups(
     row: Row, records: Sequence[Record], presets: Mapping[str, tuple[str, ...]]
 ) -> dict[tuple[str, str], Found]:
-    """Runs of a row by scale and data; of two with the same seed the later one."""
+    """Runs of a row by scale and data, and by seed."""
     groups: dict[tuple[str, str], Found] = {}
     for record in records:
         model = next((s.model for s in row.sources if s.preset in presets[record.run]), None)
         if model is not None and record.metrics(model):
             group = groups.setdefault((record.scale, record.settings["data"]["kind"]), {})
-            group[record.seed] = (record, model)
+            group.setdefault(record.seed, []).append((record, model))
     return dict(sorted(groups.items(), key=lambda item: (SCALES.index(item[0][0]), item[0][1])))
 
 
 def _ours(columns: Sequence[Column], found: Found, scale: str, data: str, root: str) -> Line:
-    costs = [cost_of(root, _row(record, model)["artifacts"]["backbone"]) for record, model in found.values()]
+    lasts = [runs[-1] for runs in found.values()]
+    costs = [cost_of(root, _row(record, model)["artifacts"]["backbone"]) for record, model in lasts]
     known = [cost for cost in costs if cost is not None]
     return Line(
         "ours",
@@ -119,17 +121,27 @@ def _ours(columns: Sequence[Column], found: Found, scale: str, data: str, root: 
 
 def _cell(column: Column, found: Found) -> Cell | None:
     values, spreads, runs = [], [], []
-    for _, (record, model) in sorted(found.items()):
-        metric = column.metric.format(transfer=_transfer_kind(record))
-        metrics = record.metrics(model)
-        if metric in metrics:
-            values.append(metrics[metric])
-            spreads.append(metrics.get(f"{metric}_ci95", metrics.get(f"{metric}_std")))
-            runs.append(link(record))
+    for record, model in _behind(column, found):
+        metric, metrics = _metric(column, record), record.metrics(model)
+        values.append(metrics[metric])
+        spreads.append(metrics.get(f"{metric}_ci95", metrics.get(f"{metric}_std")))
+        runs.append(link(record))
     if not values:
         return None
     over_seeds = interval(values)
     return Cell(over_seeds.mean, spreads[0] if over_seeds.half is None else over_seeds.half, tuple(runs))
+
+
+def _behind(column: Column, found: Found) -> list[tuple[Record, str]]:
+    """Of each seed the latest run that has this column's metric: one that asked for less takes nothing away."""
+    picked = []
+    for _, runs in sorted(found.items()):
+        picked += [one for one in runs if _metric(column, one[0]) in one[0].metrics(one[1])][-1:]
+    return picked
+
+
+def _metric(column: Column, record: Record) -> str:
+    return column.metric.format(transfer=record.settings["transfer"]["data"]["kind"])
 
 
 def link(record: Record) -> RunLink:
@@ -138,15 +150,21 @@ def link(record: Record) -> RunLink:
 
 
 def _differences(found: Found, columns: Sequence[Column]) -> list[str]:
-    """How our protocols differ from the paper's, for the evaluators of these columns."""
-    wanted = {c.metric.partition("/")[0] for c in columns}
-    wanted = {"transfer" if name == "{transfer}" else name for name in wanted}
+    """How our protocols differ from the paper's, for the numbers of these columns."""
     said = []
-    for record, model in found.values():
-        for name, card in _row(record, model)["protocol"].items():
-            line = difference_report(card) if name in wanted else None
+    for column in columns:
+        for record, model in _behind(column, found):
+            card = _card(column, record, model)
+            line = difference_report(card) if card else None
             said.append(f"{record.scale}, {record.settings['data']['kind']}: {line}" if line else "")
     return [line for line in dict.fromkeys(said) if line]
+
+
+def _card(column: Column, record: Record, model: str) -> dict[str, Any] | None:
+    """How the number of a column was made."""
+    evaluator = column.metric.partition("/")[0]
+    card: dict[str, Any] | None = _row(record, model)["protocol"].get(EVALUATOR_OF.get(evaluator, evaluator))
+    return card
 
 
 def _left_out(records: Sequence[Record], presets: Mapping[str, tuple[str, ...]]) -> list[str]:
@@ -162,7 +180,3 @@ def _left_out(records: Sequence[Record], presets: Mapping[str, tuple[str, ...]])
 
 def _row(record: Record, model: str) -> dict[str, Any]:
     return next(row for row in record.rows if row["name"] == model)
-
-
-def _transfer_kind(record: Record) -> str:
-    return str(record.settings["transfer"]["data"]["kind"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, environment
+from markdown import markdown
 
 from pipelines.command_line import parse
 from pipelines.paper.tables import paper_tables
@@ -99,6 +100,30 @@ def test_the_later_of_two_runs_with_one_seed_counts(tmp_path: Path) -> None:
     assert (cell.value, [one.run for one in cell.runs]) == (3, ["b"])
 
 
+def test_a_later_run_that_asked_for_less_takes_no_number_away(tmp_path: Path) -> None:
+    """cifar100/vocabulary-2048 is cifar100/bownet without few-shot episodes."""
+    first = run("a", "cifar100/bownet", {"BoWNet": 50})
+    second = run("b", "cifar100/vocabulary-2048", {"BoWNet": 54})
+    second = replace(second, rows=[second.rows[0] | {"metrics": {"linear/top1": 54.0}}], finished="2020-01-09")
+    third = run("c", "cifar100/bownet", {"BoWNet": 50}, "--evaluators", "knn")
+    third = replace(third, rows=[third.rows[0] | {"metrics": {"knn/top1_1": 30.0}}], finished="2020-01-10")
+    (line,) = ours(paper_report([first, second, third], str(tmp_path)), "cifar100", "BoWNet")
+    told = [(cell.value, cell.spread, [one.run for one in cell.runs]) if cell else None for cell in line.cells]
+    assert told == [(25, 0.4, ["a"]), None, None, None, (54, None, ["b"])]
+
+
+def test_markdown_links_from_cells_to_runs_and_from_there_to_mlflow(tmp_path: Path) -> None:
+    """As a reader of Markdown shows it; of one run and of two."""
+    records = [run("a", "cifar100/bownet", {"RotNet": 40, "BoWNet": 50}, *TINY)]
+    records += [run("b", "cifar100/bownet", {"BoWNet": 54}, *TINY, seed=1)]
+    page = markdown(as_markdown(paper_report(records, str(tmp_path))), extensions=["tables"])
+    assert '<td style="text-align: right;">40.0 <a href="#run-1">[1]</a></td>' in page
+    assert '52.0 ± 25.4 <a href="#run-2">[2]</a></td>' in page  # 12.706 * 2 sqrt(2) / sqrt(2)
+    to = "http://127.0.0.1:5000/#/experiments/7/runs"
+    assert f'<a id="run-1"></a>1: <a href="{to}/a">a</a></li>' in page
+    assert f'<a id="run-2"></a>2: <a href="{to}/a">a</a>, <a href="{to}/b">b</a></li>' in page
+
+
 def test_every_format_names_runs_and_escapes_what_it_is_given(tmp_path: Path) -> None:
     nasty = run("<b>&_1", "cifar100/bownet", {"BoWNet": 50}, *TINY)
     report = paper_report([nasty], str(tmp_path))
@@ -109,7 +134,7 @@ def test_every_format_names_runs_and_escapes_what_it_is_given(tmp_path: Path) ->
     assert page.count("<tr") == page.count("</tr>")
     words = as_markdown(report)
     assert "| BoWNet | paper | 69.1 | 86.3 | 89.2 | 92.4 | 71.5 |" in words
-    assert "25.0 ± 0.4 [1]" in words
+    assert r"25.0 ± 0.4 [\[1\]](#run-1)" in words
     width = {line.count("|") for line in words.split("## ")[1].splitlines() if line.startswith("|")}
     assert len(width) == 1
     source = as_latex(report)
