@@ -1,9 +1,10 @@
 """Against peers, as ratios in one run: same data, network, batch and threads; each with its own Python and checkout.
 
-python benchmarks/against_peers.py --reproduction DIR --obow DIR --solo DIR --python PYTHON --json FILE
+python benchmarks/against_peers.py --reproduction DIR --obow DIR --solo DIR --fair DIR --python PYTHON --json FILE
 
 --python has the packages of all of them, or each has its own: --obow-python and so on. A peer that is not given is left
-out, and said so. Checkouts: StoneY1/Reproducing-BowNet, valeoai/obow, vturrisi/solo-learn; lightly is a package.
+out, and said so. Checkouts: StoneY1/Reproducing-BowNet, valeoai/obow, vturrisi/solo-learn,
+facebookresearch/fair_self_supervision_benchmark; lightly is a package.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from evaluation.episodes import seeded_episodes
 
 CORES = os.cpu_count() or 1
 GIVEN = argparse.Namespace()  # what the command line says of peers
-CHECKOUTS = ("reproduction", "obow", "solo")
+CHECKOUTS = ("reproduction", "obow", "solo", "fair")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -142,6 +143,17 @@ def obow_linear(folder: str, python: str, small: bool) -> list[Result]:
     ]
 
 
+def fair_svm(folder: str, python: str, small: bool) -> list[Result]:
+    sizes, repeats = ((60, 300, 2), 1) if small else ((600, 9216, 4), 3)
+    pairs, (mine, other) = in_turns(Side("svms", *sizes), Side("svms", *sizes, folder, python=python), repeats)
+    more = mine - other
+    name = f"SVMs of {sizes[2]} classes, {sizes[0]} x {sizes[1]}, one core: the FAIR benchmark's program / ours"
+    return [
+        paired(name, pairs, 2),
+        Result("the same: points of mAP more", more, -0.5, more >= -0.5, mine, other, (more, more), "percent"),
+    ]
+
+
 def training(name: str) -> Callable[[str, str, bool], list[Result]]:
     def measure(folder: str, python: str, small: bool) -> list[Result]:
         steps, batch, words, repeats = (1, 32, 64, 1) if small else (10, 128, 2048, 9)
@@ -159,6 +171,7 @@ SECTIONS: dict[str, Section] = {
     "clusters": clusters,
     "obow_fewshot": with_peer("obow", "torchvision", obow_fewshot),
     "obow_linear": with_peer("obow", "torchvision, tqdm", obow_linear),
+    "fair_svm": with_peer("fair", "sklearn", fair_svm),
     "lightly": with_peer("lightly", "lightly", training("lightly")),
     "solo": with_peer("solo", "lightning, omegaconf", training("solo")),
 }

@@ -52,7 +52,7 @@ FULL = (
     Part("sweep.py", "ray_train,task"),
     Part("pipeline.py", "whole"),
     Part("startup.py", "cached,idle"),
-    Part("against_peers.py", "reproduction,clusters,obow_fewshot,obow_linear,lightly,solo"),
+    Part("against_peers.py", "reproduction,clusters,obow_fewshot,obow_linear,fair_svm,lightly,solo"),
 )
 
 
