@@ -6,21 +6,24 @@ versions of what computed it, which are no part of any key. evaluation/paper.py 
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
+import platform
 from collections.abc import Mapping
 from typing import Any
 
 from bownet.config import Fewshot, Finetune, Knn, Linear, Retrieval, Settings, Voc07Svm
+from bownet.images.views import RESIZE
 from evaluation.average_precision import MEANING
 from evaluation.voc07_svm import CLASS_WEIGHT, COSTS, EPSILON, TOLERANCE
 
 Card = dict[str, Any]
 
 FORMAT = 1
-PACKAGES = ("torch", "torchvision", "scikit-learn", "detectron2", "bownet-on-ray")
+PACKAGES = ("torch", "torchvision", "numpy", "Pillow", "scikit-learn", "bownet-on-ray")
 FROZEN = "the whole network, batch norm in evaluation mode"
-PLAIN = "the plain image, no augmentation"
 CROPS = "random resized crop, aspect 3/4 to 4/3, and flip"
+WHOLE_BATCH, OWN_IMAGES = "the whole batch", "each worker's own images"
 
 
 def card(
@@ -63,18 +66,38 @@ def card(
 
 
 def completed(card: Mapping[str, Any]) -> Card:
-    """With the versions of this machine's packages."""
-    return {**card, "versions": versions()}
+    """With the versions of what computed it on this machine."""
+    by_detectron2 = card["solver"].get("backend") == "detectron2"
+    return {**card, "versions": versions(*PACKAGES, *(["detectron2"] * by_detectron2))}
 
 
-def versions() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for package in PACKAGES:
+def versions(*packages: str) -> dict[str, str]:
+    """Of Python and of packages; a checkout on the path, which nothing has installed, may tell its own."""
+    found = {"python": platform.python_version()}
+    for package in packages:
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            continue
+            found[package] = str(getattr(importlib.import_module(package), "__version__", "not said"))
     return found
+
+
+def norm_statistics(workers: int, gpu: bool) -> str:
+    """Which images a batch norm in training sees: they are shared on GPUs only, torch has it for no other."""
+    return WHOLE_BATCH if workers == 1 or gpu else OWN_IMAGES
+
+
+def plain_view(data: Mapping[str, Any]) -> str:
+    """What a network sees of an image that is not augmented; `data` says how images are stored."""
+    size, resize = data["image_size"], round(data["image_size"] * RESIZE)
+    if data["storage"] == "raw":
+        return f"short side {size}, centre crop {size}x{size}: images of that size as they are"
+    return f"short side {resize}, centre crop {size}x{size}"
+
+
+def random_view(data: Mapping[str, Any]) -> str:
+    """What it sees in training."""
+    return f"{CROPS}, of the " + (f"test's {plain_view(data)}" if data["storage"] == "raw" else "whole image")
 
 
 def linear_card(config: Linear, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str]) -> Card:
@@ -82,7 +105,7 @@ def linear_card(config: Linear, seed: int, data: Mapping[str, Any], pooling: Map
         "linear",
         "linear classifier on cached frozen features",
         data=data,
-        view={"train": PLAIN, "test": PLAIN},
+        view=dict.fromkeys(("train", "test"), plain_view(data)),
         pooling=pooling,
         normalisation="each value by its mean and deviation over the training images" if config.batch_norm else "none",
         solver={
@@ -95,24 +118,30 @@ def linear_card(config: Linear, seed: int, data: Mapping[str, Any], pooling: Map
     )
 
 
-def online_linear_card(config: Linear, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str]) -> Card:
+def online_linear_card(
+    config: Linear, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str], workers: int = 1, gpu: bool = False
+) -> Card:
+    """`workers` is how many trained."""
+    norms = f"batch norm without scale and shift, over {norm_statistics(workers, gpu)}, moving statistics in test"
     return card(
         "linear",
         "linear classifiers on the frozen network, all taps in one pass",
         data=data,
-        view={"train": CROPS, "test": "centre crop"},
+        view={"train": random_view(data), "test": plain_view(data)},
         pooling=pooling,
-        normalisation="batch norm without scale and shift, moving statistics in test" if config.batch_norm else "none",
-        solver={"name": "SGD", **_plain(config)},
+        normalisation=norms if config.batch_norm else "none",
+        solver={"name": "SGD", "workers": workers, **_plain(config)},
         metric="top-1 and top-5 accuracy in percent after the last epoch",
         frozen=f"{FROZEN}; sha256 of all its tensors compared before and after",
         seeds={"classifier": seed},
     )
 
 
-def transfer_card(config: Linear, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str]) -> Card:
+def transfer_card(
+    config: Linear, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str], workers: int = 1, gpu: bool = False
+) -> Card:
     """As online on the network's own set, which `data` says is another one here."""
-    made = online_linear_card(config, seed, data, pooling)
+    made = online_linear_card(config, seed, data, pooling, workers, gpu)
     protocol = "linear classifiers on the frozen network, on another set than it was trained on, all taps in one pass"
     return {**made, "evaluator": "transfer", "protocol": protocol}
 
@@ -122,7 +151,7 @@ def fewshot_card(config: Fewshot, data: Mapping[str, Any], pooling: Mapping[str,
         "fewshot",
         "few-shot episodes with cosine prototypes",
         data=data,
-        view={"test": PLAIN},
+        view={"test": plain_view(data)},
         pooling=pooling,
         normalisation="L2 of each support and query feature, and of the prototype, the mean of the support features",
         solver={
@@ -141,7 +170,7 @@ def knn_card(config: Knn, data: Mapping[str, Any], pooling: Mapping[str, str]) -
         "knn",
         "weighted nearest neighbours on cached frozen features",
         data=data,
-        view={"train": PLAIN, "test": PLAIN},
+        view=dict.fromkeys(("train", "test"), plain_view(data)),
         pooling=pooling,
         normalisation="L2",
         solver={"name": "votes of the k nearest training images, exp(cosine / temperature)", **_plain(config)},
@@ -156,7 +185,7 @@ def retrieval_card(config: Retrieval, data: Mapping[str, Any], pooling: Mapping[
         "retrieval",
         "retrieval of images of the same class by cached frozen features",
         data=data,
-        view={"train": PLAIN, "test": PLAIN},
+        view=dict.fromkeys(("train", "test"), plain_view(data)),
         pooling=pooling,
         normalisation="L2",
         solver={"name": "every test image ranks all training images by the cosine", **_plain(config)},
@@ -168,7 +197,7 @@ def retrieval_card(config: Retrieval, data: Mapping[str, Any], pooling: Mapping[
 
 
 def voc07_svm_card(config: Voc07Svm, data: Mapping[str, Any], pooling: Mapping[str, str], left_out: int) -> Card:
-    resize = round(config.image_size * 8 / 7)
+    resize = round(config.image_size * RESIZE)
     view = f"short side {resize}, then squashed to {config.image_size}x{config.image_size}, no crop"
     return card(
         "voc07_svm",
@@ -197,15 +226,29 @@ def voc07_svm_card(config: Voc07Svm, data: Mapping[str, Any], pooling: Mapping[s
     )
 
 
-def finetune_card(config: Finetune, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str]) -> Card:
+def finetune_card(
+    config: Finetune,
+    seed: int,
+    data: Mapping[str, Any],
+    pooling: Mapping[str, str],
+    workers: Mapping[str, int],
+    norms: Mapping[str, str],
+) -> Card:
+    """`workers` is how many trained with each share of the labels, `norms` which images their batch norms saw."""
     return card(
         "finetune",
         "fine-tuning of the whole network with a share of the labels",
         data=data,
-        view={"train": CROPS, "test": "centre crop"},
+        view={"train": random_view(data), "test": plain_view(data)},
         pooling=pooling,
         normalisation="none",
-        solver={"name": "SGD, momentum 0.9", "labels": "the same share of every class, one at least", **_plain(config)},
+        solver={
+            "name": "SGD, momentum 0.9",
+            "labels": "the same share of every class, one at least",
+            "workers": dict(workers),
+            "norm_statistics": dict(norms),
+            **_plain(config),
+        },
         metric="top-1 and top-5 accuracy in percent after the last epoch",
         frozen="nothing; batch norm in training mode",
         seeds={"labels": seed, "training": seed},

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation.cards import Card
+from evaluation.cards import WHOLE_BATCH, Card
 
 # What must differ between two networks of one table: how their maps are pooled tells their shapes.
 OF_THE_MODEL = ("pooling",)
@@ -101,6 +101,10 @@ REFERENCES: tuple[Reference, ...] = (
             "data": {"set": "voc", "train": {"images": 16_551}, "test": _VOC07_TEST},
             "solver": {
                 "backend": "detectron2",
+                "arch": "resnet50",
+                "norm_statistics": WHOLE_BATCH,
+                "regions": 512,
+                "proposals": 1000,
                 "batch": 16,
                 "steps": 25_000,
                 "drops": [17_000],
@@ -110,6 +114,7 @@ REFERENCES: tuple[Reference, ...] = (
                 "freeze": 2,
                 "train_sizes": list(range(480, 801, 32)),
                 "test_size": 800,
+                "max_size": 1333,
             },
             "trials": 3,
         },
@@ -138,7 +143,11 @@ def differences(card: Mapping[str, Any], reference: Reference) -> list[str]:
     other_set = _at(card, "data.set") != reference.card["data"]["set"]
     for path, theirs in _flat(reference.card).items():
         ours = _at(card, path)
-        if path == "data.set" or ours is _ABSENT or _same(ours, theirs):
+        if path == "data.set" or _same(ours, theirs):
+            continue
+        if ours is _ABSENT:
+            what = path.removeprefix("solver.").replace(".", " ").replace("_", " ")
+            said.append(f"{what} not said, in the paper {_value(theirs)}")
             continue
         said.append(_phrase(path, ours, theirs, _name(card), reference.name, other_set))
     if other_set and not any(f" of {_name(card)} instead" in phrase for phrase in said):
@@ -147,11 +156,11 @@ def differences(card: Mapping[str, Any], reference: Reference) -> list[str]:
 
 
 def report(card: Mapping[str, Any]) -> str | None:
-    """The line that people read below a table; None where nothing differs from the paper's protocol."""
+    """The line that people read below a table, with the card's notes; None where nothing differs from the paper."""
     reference = reference_for(card)
     if reference is None:
         return f"{card.get('evaluator')}: not in the paper"
-    said = differences(card, reference)
+    said = [*differences(card, reference), *card.get("notes", ())]
     return f"{reference.evaluator}: {'; '.join(said)}" if said else None
 
 
@@ -195,7 +204,14 @@ def _phrase(path: str, ours: Any, theirs: Any, own_set: str, their_set: str, oth
             return f"maps pooled to {said.get(ours, ours)} instead of {said.get(theirs, theirs)}"
         case ["solver", "backend"]:
             return f"trained by {ours} instead of {theirs}"
-        case ["solver", ("epochs" | "steps" | "episodes" | "folds" | "ways" | "queries") as what]:
+        case ["solver", "arch"]:
+            return f"{ours} instead of {theirs}"
+        case ["solver", "norm_statistics"]:
+            return f"batch norm over {ours} instead of {theirs}"
+        case [
+            "solver",
+            ("epochs" | "steps" | "episodes" | "folds" | "ways" | "queries" | "regions" | "proposals") as what,
+        ]:
             return f"{ours:,} {what} instead of {theirs:,}"
         case ["solver", what]:
             return f"{what.replace('_', ' ')} {_value(ours)} instead of {_value(theirs)}"

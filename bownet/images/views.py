@@ -16,6 +16,7 @@ from bownet.images.decode import BadImage, decode_shrunk
 from bownet.images.perturb import CROP_DRAWS, crop_windows
 
 Pixels = NDArray[np.uint8]
+RESIZE = 8 / 7  # short side before the centre crop, as 256 for 224
 LONGEST = 32  # times the short side
 
 

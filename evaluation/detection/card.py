@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from bownet.config import Detection
-from evaluation.cards import Card, card
+from evaluation.cards import Card, card, norm_statistics
 from evaluation.detection.training import BATCH_OF_LR, MOMENTUM, WARMUP_FROM
 from evaluation.voc_detection import definition
 
 STAGES = ("stem", "conv2", "conv3", "conv4", "conv5")
-ARCH_OF_PROTOCOL = "resnet50"
 
 # In torchvision's words and in detectron2's, where the two back ends do not do the same.
 DIFFERENCES = {
@@ -35,8 +34,6 @@ def detection_card(
     """`data` says which images, `workers` how many trained, `absent` which classes have no test objects."""
     solver = settings.model_dump(mode="json", exclude={"path", "train", "trials", "pictures", "seed"})
     notes = [*DIFFERENCES[settings.backend], *OF_BOTH]
-    if arch != ARCH_OF_PROTOCOL:
-        notes.insert(0, f"{arch} instead of {ARCH_OF_PROTOCOL}: not the protocol")
     if absent:
         notes.append(f"no test objects of {', '.join(absent)}: left out of the mean over classes")
     ap = definition()
@@ -53,12 +50,14 @@ def detection_card(
         normalisation=_norms(workers, gpu),
         solver={
             "name": "SGD",
+            "arch": arch,
             "momentum": MOMENTUM,
             "lr_of_batch": settings.lr * settings.batch / BATCH_OF_LR,
             "drop_factor": 0.1,
             "warmup_from": WARMUP_FROM,
             "not_decayed": "norms",
             "workers": workers,
+            "norm_statistics": norm_statistics(workers, gpu),
             **solver,
         },
         metric=ap["metric"],

@@ -37,7 +37,7 @@ class FewshotScore(ModelStage):
 
     name = "fewshot"
     title = "few-shot"
-    version = 2
+    version = 3
 
     @staticmethod
     def obstacle(images: Artifact, fewshot: Fewshot) -> str | None:

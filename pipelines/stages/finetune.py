@@ -12,10 +12,11 @@ from safetensors.torch import load, save_file
 from bownet.config import Finetune
 from bownet.images.views import random_view
 from bownet.nets.checkpoint import load_backbone, load_saved
-from evaluation.cards import finetune_card
+from evaluation.cards import finetune_card, norm_statistics
 from evaluation.crops import ASPECT, random_crops
 from evaluation.finetune import FinetuneTask, labelled_rows, optimiser_of
 from evaluation.score import Score
+from pipelines.stages.linear_online import synchronised
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of, data_of, labels_of
 from pipelines.stages.scoring import data_card, label_obstacle, write_score
@@ -45,7 +46,7 @@ class FinetuneTraining(ModelStage):
     net: Artifact
 
     name = "finetune-training"
-    version = 1
+    version = 2
 
     @property
     def fraction(self) -> float:
@@ -72,7 +73,7 @@ class FinetuneTraining(ModelStage):
             partial(self.task, len(classes)),
             self.images,
             load_saved(self.net.local_path(BACKBONE))[1],
-            optimiser_of(self.finetune),
+            synchronised(optimiser_of(self.finetune), work.machine),
             self.seed,
             self.label,
             work.key,
@@ -81,7 +82,9 @@ class FinetuneTraining(ModelStage):
             rows=rows,
             keep=_keep,
         )
-        return {**run_training(job, work), "labelled": len(rows), "classes": len(classes)}
+        made = run_training(job, work)
+        norms = norm_statistics(made["workers"], work.machine.gpu)
+        return {**made, "labelled": len(rows), "classes": len(classes), "norm_statistics": norms}
 
     def task(self, classes: int, crops: bool = True) -> FinetuneTask:
         """What is trained, as it is before the first step."""
@@ -103,7 +106,7 @@ class FinetuneScore(ModelStage):
 
     name = "finetune"
     title = "fine-tuning"
-    version = 1
+    version = 2
 
     @staticmethod
     def obstacle(images: Artifact, finetune: Finetune) -> str | None:
@@ -122,11 +125,13 @@ class FinetuneScore(ModelStage):
 
     def build(self, work: Workspace) -> dict[str, Any]:
         metrics: dict[str, float] = {}
-        details: dict[str, Any] = {}
-        labelled: dict[str, int] = {}
+        categories = self.images.info["categories"]
+        details: dict[str, Any] = {"classes": [str(categories[c]) for c in classes_of(self.images)]}
+        said: dict[str, dict[str, Any]] = {"labelled": {}, "workers": {}, "norm_statistics": {}}
         for fraction, artifact in zip(self.finetune.fractions, self.trained, strict=True):
             share = percent(fraction)
-            labelled[share] = artifact.info["labelled"]
+            for name, values in said.items():
+                values[share] = artifact.info[name]
             load = partial(_classifier, artifact, self.net)
             tally = tallies_on_test(self.images, load, work, self.label, share)[share]
             metrics |= {f"{share}/{name}": value for name, value in tally.metrics().items()}
@@ -134,7 +139,8 @@ class FinetuneScore(ModelStage):
         backbone = load_backbone(self.net.local_path(BACKBONE))
         pooling = {backbone.pooled: f"one value a channel, {backbone.tap_channels[backbone.pooled]} values"}
         data = data_card(self.images, train="train", test="test")
-        card = finetune_card(self.finetune, self.seed, {**data, "labelled": labelled}, pooling)
+        data["labelled"] = said["labelled"]
+        card = finetune_card(self.finetune, self.seed, data, pooling, said["workers"], said["norm_statistics"])
         return write_score(work, "finetune", Score(metrics, details), card)
 
 

@@ -26,7 +26,7 @@ class KnnScore(ModelStage):
 
     name = "knn"
     title = "k-NN"
-    version = 1
+    version = 2
 
     @staticmethod
     def obstacle(images: Artifact, knn: Knn) -> str | None:

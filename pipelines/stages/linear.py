@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ class LinearScore(ModelStage):
 
     name = "linear"
     title = "linear"
-    version = 2
+    version = 3
 
     @staticmethod
     def obstacle(images: Artifact, linear: Linear) -> str | None:
@@ -47,8 +48,14 @@ class LinearScore(ModelStage):
         classes, labels = common_labels(self.images, "train", "test")
         score = on_worker(work, _score, self.features, taps, labels, self.linear, self.seed)
         pooling = {tap: info["pooling"][tap] for tap in taps}
-        card = linear_card(self.linear, self.seed, data_card(self.images, train="train", test="test"), pooling)
+        linear = as_used(self.linear, taps, info["pooled"])
+        card = linear_card(linear, self.seed, data_card(self.images, train="train", test="test"), pooling)
         return write_score(work, "linear", replace(score, details={"classes": classes} | score.details), card)
+
+
+def as_used(linear: Linear, taps: Sequence[str], pooled: str) -> Linear:
+    """`pool` is of maps: without one, whatever it says, there is one value a channel."""
+    return linear if set(taps) - {pooled} else linear.model_copy(update={"pool": "global"})
 
 
 def _score(features: Artifact, taps: tuple[str, ...], labels: list[Tensor], linear: Linear, seed: int) -> Score:

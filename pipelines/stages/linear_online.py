@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from safetensors.torch import load, save_file
 
-from bownet.config import Linear
+from bownet.config import Linear, Optimiser
 from bownet.images.views import random_view
 from bownet.nets.checkpoint import load_backbone, load_saved
-from evaluation.cards import Card, online_linear_card, transfer_card
+from evaluation.cards import online_linear_card, transfer_card
 from evaluation.crops import ASPECT, random_crops
 from evaluation.linear_online import (
     OnlineLinear,
@@ -24,6 +24,8 @@ from evaluation.linear_online import (
 )
 from evaluation.pooling import in_words
 from evaluation.score import Score
+from pipelines.machine import Machine
+from pipelines.stages.linear import as_used
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of, data_of
 from pipelines.stages.scoring import data_card, label_obstacle, write_score
@@ -44,7 +46,8 @@ class OnlineLinearScore(ModelStage):
 
     name = "linear-online"
     title = "linear, online"
-    version = 1
+    make_card = staticmethod(online_linear_card)
+    version = 2
 
     @property
     def curves(self) -> str:
@@ -58,11 +61,12 @@ class OnlineLinearScore(ModelStage):
         size, classes = data_of(self.images).image_size, classes_of(self.images)
         backbone, net = load_saved(self.net.local_path(BACKBONE))
         taps, before = self.taps_of(backbone.pooled), fingerprint_of(backbone)
+        optimiser = optimiser_of(self.linear)
         job = TrainingJob(
             partial(self.task, len(classes)),
             self.images,
             net,
-            optimiser_of(self.linear),
+            synchronised(optimiser, work.machine) if self.linear.batch_norm else optimiser,
             self.seed,
             self.label,
             work.key,
@@ -75,7 +79,7 @@ class OnlineLinearScore(ModelStage):
         check_unchanged(before, after)
         tallies = tallies_on_test(self.images, partial(self.classifier, len(classes), work), work, self.label)
         metrics: dict[str, float] = {}
-        details: dict[str, Any] = {}
+        details: dict[str, Any] = {"classes": [str(self.images.info["categories"][c]) for c in classes]}
         for tap in taps:
             found = tallies[tap].metrics()
             metrics |= (found if tap == backbone.pooled else {}) | {f"{tap}/{k}": value for k, value in found.items()}
@@ -84,7 +88,9 @@ class OnlineLinearScore(ModelStage):
         for tap, shape in feature_shapes(backbone, taps, size).items():
             side = shape[1] if len(shape) > 1 else 0
             pooling[tap] = in_words(shape[0], side, self.linear.pool)
-        card = self.card(data_card(self.images, train="train", test="test"), pooling)
+        linear = as_used(self.linear, taps, backbone.pooled)
+        data, workers = data_card(self.images, train="train", test="test"), made["workers"]
+        card = self.make_card(linear, self.seed, data, pooling, workers, work.machine.gpu)
         frozen = {"before": before, "after": after}
         return {**made, **write_score(work, self.prefix, Score(metrics, details), card), "backbone_sha256": frozen}
 
@@ -92,9 +98,6 @@ class OnlineLinearScore(ModelStage):
     def prefix(self) -> str:
         """The first part of the metrics' names."""
         return "linear"
-
-    def card(self, data: Card, pooling: dict[str, str]) -> Card:
-        return online_linear_card(self.linear, self.seed, data, pooling)
 
     def taps_of(self, default: str) -> tuple[str, ...]:
         return self.linear.taps or (default,)
@@ -122,7 +125,8 @@ class TransferScore(OnlineLinearScore):
 
     name = "transfer"
     title = "transfer"
-    version = 1
+    make_card = staticmethod(transfer_card)
+    version = 2
 
     @property
     def curves(self) -> str:
@@ -132,14 +136,16 @@ class TransferScore(OnlineLinearScore):
     def prefix(self) -> str:
         return data_of(self.images).kind
 
-    def card(self, data: Card, pooling: dict[str, str]) -> Card:
-        return transfer_card(self.linear, self.seed, data, pooling)
-
     @staticmethod
     def obstacle(images: Artifact) -> str | None:
         """Why these images cannot be scored so, known before anything is trained; None if they can."""
         reason = label_obstacle(images, "train", "test")
         return f"transfer is left out: {reason}" if reason else None
+
+
+def synchronised(optimiser: Optimiser, machine: Machine) -> Optimiser:
+    """Batch norms see the whole batch, however many workers share it; torch has that for GPUs only."""
+    return optimiser.model_copy(update={"sync_batch_norm": machine.gpu and machine.workers > 1})
 
 
 def _keep(task: OnlineLinear, work: Workspace) -> None:

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from bownet.config import Data
 from bownet.images.decode import BadImage, quietly
-from bownet.images.views import centre_view
+from bownet.images.views import RESIZE, centre_view
 from pipelines.stages.images import Images
 from pipelines.stages.shards import Row
 from pipelines.store import Artifact
 
 Pixels = NDArray[np.uint8]
 View = Callable[[bytes], "Pixels | BadImage"]
-RESIZE = 8 / 7  # short side before the centre crop, as 256 for 224
 
 
 def data_of(images: Artifact) -> Data:

@@ -26,7 +26,7 @@ class RetrievalScore(ModelStage):
 
     name = "retrieval"
     title = "retrieval"
-    version = 1
+    version = 2
 
     @staticmethod
     def obstacle(images: Artifact, retrieval: Retrieval) -> str | None:

@@ -43,6 +43,7 @@ def data_card(images: Artifact, **splits: str) -> Card:
         "set": data_of(images).kind,
         "key": images.key,
         "image_size": data_of(images).image_size,
+        "storage": "raw" if data_of(images).is_raw else "encoded",
         **{
             role: {
                 "split": split,

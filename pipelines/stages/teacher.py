@@ -9,14 +9,14 @@ from typing import Any
 from torch import nn
 
 from bownet.config import Net, Proxy, Student, Teacher
-from bownet.images.views import random_view, shifted_view
+from bownet.images.views import RESIZE, random_view, shifted_view
 from bownet.nets.build import build_backbone
 from bownet.nets.checkpoint import load_backbone
 from bownet.nets.taps import Backbone
 from bownet.tasks.registry import Ingredients, build_task, entry
 from pipelines.stages.inputs import Cut
 from pipelines.stages.model_stage import ModelStage
-from pipelines.stages.pictures import RESIZE, class_counts_of, data_of, labels_of
+from pipelines.stages.pictures import class_counts_of, data_of, labels_of
 from pipelines.stages.training import TrainingJob, require_labels, run_training, training_estimate, write_backbone
 from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
 

@@ -15,7 +15,7 @@ from bownet.config import Data, Net, Voc07Svm
 from bownet.images.augment import to_float
 from bownet.images.sources.voc import VocListing
 from bownet.images.sources.voc_annotations import Annotations, read_annotations
-from bownet.images.views import squashed_view
+from bownet.images.views import RESIZE, squashed_view
 from bownet.nets.build import build_backbone
 from bownet.nets.taps import Backbone
 from evaluation.cards import voc07_svm_card
@@ -26,7 +26,7 @@ from pipelines.stages.annotated import voc_path
 from pipelines.stages.fan_out import fan_out
 from pipelines.stages.images import opened
 from pipelines.stages.model_stage import ModelStage
-from pipelines.stages.pictures import RESIZE, annotations_of, checked, count_of, data_of, row_reader, shards_of
+from pipelines.stages.pictures import annotations_of, checked, count_of, data_of, row_reader, shards_of
 from pipelines.stages.scoring import data_card, write_score
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
 from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
@@ -53,7 +53,7 @@ class Voc07SvmScore(ModelStage):
 
     name = "voc07-svm"
     title = "VOC07 SVM"
-    version = 1
+    version = 2
 
     def config(self) -> dict[str, Any]:
         """Without where the images lie: they are an input."""

@@ -1,12 +1,27 @@
 """Protocol cards: one form, differences to the paper in plain words, and who may share a column."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bownet.config import Fewshot, Finetune, Linear
-from evaluation.cards import card, completed, fewshot_card, finetune_card, linear_card, online_linear_card
+from bownet.config import Detection, Fewshot, Finetune, Knn, Linear, Retrieval, Voc07Svm
+from evaluation.cards import (
+    Card,
+    card,
+    completed,
+    fewshot_card,
+    finetune_card,
+    knn_card,
+    linear_card,
+    online_linear_card,
+    retrieval_card,
+    transfer_card,
+    versions,
+    voc07_svm_card,
+)
+from evaluation.detection.card import detection_card
 from evaluation.paper import REFERENCES, differences, reference_for, report, share_a_column, unlike
 
 POOLING = {"pool": "one value a channel, 640 values"}
@@ -14,6 +29,7 @@ CIFAR: dict[str, Any] = {
     "set": "cifar100",
     "key": "0" * 20,
     "image_size": 32,
+    "storage": "raw",
     "train": {"split": "train", "images": 50_000, "classes": 100},
     "test": {"split": "test", "images": 10_000, "classes": 100},
 }
@@ -29,7 +45,7 @@ def test_the_papers_protocol_differs_in_nothing() -> None:
     assert report(linear_card(Linear(), 0, CIFAR, POOLING)) is None
     novel = {**CIFAR, "test": {"split": "novel", "images": 2000, "classes": 20}}
     assert report(fewshot_card(Fewshot(), novel, POOLING)) is None
-    imagenet = {**CIFAR, "set": "imagenet", "image_size": 224, "train": {"images": 1_281_167}}
+    imagenet = {**CIFAR, "set": "imagenet", "image_size": 224, "storage": "encoded", "train": {"images": 1_281_167}}
     imagenet["test"] = {"images": 50_000}
     benchmark = {"features": "online", "pool": "9k", "batch": 256, "lr": 0.01, "drop_factor": 0.1, "epochs": 28}
     config = Linear(**benchmark, drop_every=10, weight_decay=1e-4, nesterov=True, batch_norm=True)
@@ -60,17 +76,122 @@ def test_another_set_is_named_even_where_its_counts_are_the_same() -> None:
     assert report(made) == "linear: CIFAR-10 instead of CIFAR-100"
 
 
-def test_detection_with_one_trial_of_another_back_end() -> None:
-    (reference,) = (r for r in REFERENCES if r.evaluator == "detection")
-    solver = {**reference.card["solver"], "backend": "torchvision", "batch": 2, "drops": (17_000,)}
-    made = {"evaluator": "detection", "data": reference.card["data"], "solver": solver, "trials": 1}
-    assert report(made) == "detection: trained by torchvision instead of detectron2; batch 2 instead of 16; " + (
-        "1 trial instead of 3"
+VOC: dict[str, Any] = {
+    "set": "voc",
+    "key": "0" * 20,
+    "image_size": 224,
+    "storage": "encoded",
+    "train": {"split": "trainval07", "images": 5011, "classes": 20},
+    "test": {"split": "test07", "images": 4952, "classes": 20},
+}
+VOC0712 = {**VOC, "train": {"split": "train", "images": 16_551, "classes": 20, "list": "trainval07+12"}}
+OF_DETECTRON2 = {"backend": "detectron2"}
+
+
+def by_detector(
+    arch: str = "resnet50", data: Card = VOC0712, workers: int = 1, gpu: bool = True, **settings: Any
+) -> list[str]:
+    """What the report says of a detector, without the notes that all of its back end have."""
+    made = detection_card(Detection(**settings), arch, data, workers, gpu)
+    said = report(made)
+    assert said is not None
+    assert said.endswith("; ".join(made["notes"]))
+    return differences(made, reference_for(made))
+
+
+def test_detection_at_its_defaults_differs_in_its_back_end_only() -> None:
+    assert by_detector(**OF_DETECTRON2) == []
+    assert by_detector(**OF_DETECTRON2, workers=8) == []
+    assert by_detector() == ["trained by torchvision instead of detectron2"]
+    card = detection_card(Detection(**OF_DETECTRON2), "resnet50", VOC0712, 1, True)
+    assert report(card) == (
+        "detection: batches are not grouped by the images' aspect ratio, so that there is more padding, which batch "
+        "norm sees too; batch norm keeps its moving statistics for the test, without PreciseBN"
     )
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"arch": "resnet18"}, "resnet18 instead of resnet50"),
+        ({"regions": 8}, "8 regions instead of 512"),
+        ({"proposals": 10}, "10 proposals instead of 1,000"),
+        ({"max_size": 300}, "max size 300 instead of 1333"),
+        ({"test_size": 192}, "test size 192 instead of 800"),
+        ({"train_sizes": (480,)}, "train sizes 480 instead of 480 512 544 576 608 640 672 704 736 768 800"),
+        ({"workers": 2, "gpu": False}, "batch norm over each worker's own images instead of the whole batch"),
+        ({"freeze": 0}, "freeze 0 instead of 2"),
+        ({"batch": 2}, "batch 2 instead of 16"),
+        ({"steps": 24_000}, "24,000 steps instead of 25,000"),
+        ({"trials": 1}, "1 trial instead of 3"),
+        ({"weight_decay": 0.0}, "weight decay 0 instead of 0.0001"),
+        ({"data": {**VOC0712, "train": {"images": 5011}}}, "5,011 training images instead of 16,551"),
+    ],
+)
+def test_each_deviation_of_a_detector_is_said(change: dict[str, Any], said: str) -> None:
+    assert by_detector(**OF_DETECTRON2, **change) == [said]
+
+
+def test_voc07_svm_at_its_defaults_differs_in_nothing() -> None:
+    assert report(voc07_svm_card(Voc07Svm(), VOC, POOLING, 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"costs": "obow"}, "costs obow instead of goyal"),
+        ({"folds": 5}, "5 folds instead of 3"),
+        ({"max_iter": 20}, "max iter 20 instead of 2000"),
+        ({"pool": "global"}, "maps pooled to one value a channel instead of about 9000 values"),
+    ],
+)
+def test_each_deviation_of_the_svms_is_said(change: dict[str, Any], said: str) -> None:
+    assert report(voc07_svm_card(Voc07Svm(**change), VOC, POOLING, 0)) == f"voc07_svm: {said}"
+
+
+def test_what_a_card_does_not_say_is_a_difference() -> None:
+    made = linear_card(Linear(), 0, CIFAR, POOLING)
+    older = {**made, "solver": {k: v for k, v in made["solver"].items() if k != "weight_decay"}}
+    assert report(older) == "linear: weight decay not said, in the paper 0.001"
+
+
+def test_views_are_those_of_the_stored_images() -> None:
+    raw, files = CIFAR, {**CIFAR, "image_size": 224, "storage": "encoded"}
+    square = "short side 32, centre crop 32x32: images of that size as they are"
+    crops = "random resized crop, aspect 3/4 to 4/3, and flip"
+    cached = [
+        lambda data: linear_card(Linear(), 0, data, POOLING),
+        lambda data: knn_card(Knn(), data, POOLING),
+        lambda data: retrieval_card(Retrieval(), data, POOLING),
+    ]
+    for make in cached:
+        assert make(raw)["view"] == {"train": square, "test": square}
+        assert make(files)["view"]["train"] == "short side 256, centre crop 224x224"
+    assert fewshot_card(Fewshot(), files, POOLING)["view"] == {"test": "short side 256, centre crop 224x224"}
+    trained = [
+        lambda data: online_linear_card(Linear(), 0, data, POOLING),
+        lambda data: transfer_card(Linear(), 0, data, POOLING),
+        lambda data: finetune_card(Finetune(), 0, data, POOLING, {}, {}),
+    ]
+    for make in trained:
+        assert make(raw)["view"] == {"train": f"{crops}, of the test's {square}", "test": square}
+        assert make(files)["view"]["train"] == f"{crops}, of the whole image"
+
+
+def test_whose_images_a_batch_norm_saw() -> None:
+    config = Linear(features="online", batch_norm=True)
+    alone = online_linear_card(config, 0, CIFAR, POOLING)
+    together = online_linear_card(config, 0, CIFAR, POOLING, 2, True)
+    apart = online_linear_card(config, 0, CIFAR, POOLING, 2, False)
+    assert unlike(together, alone) == ["solver.workers 2 instead of 1"]
+    assert unlike(apart, together) == [
+        "normalisation batch norm without scale and shift, over each worker's own images, moving statistics in test "
+        "instead of batch norm without scale and shift, over the whole batch, moving statistics in test"
+    ]
+
+
 def test_what_is_not_in_the_paper_says_so() -> None:
-    assert report(finetune_card(Finetune(), 0, CIFAR, POOLING)) == "finetune: not in the paper"
+    assert report(finetune_card(Finetune(), 0, CIFAR, POOLING, {}, {})) == "finetune: not in the paper"
 
 
 def test_cards_with_the_same_protocol_share_a_column_whatever_the_network() -> None:
@@ -118,6 +239,22 @@ def test_every_card_answers_the_same_questions() -> None:
         "trials",
         "frozen",
     } <= (cards[0].keys())
-    assert {"torch", "torchvision", "scikit-learn"} <= completed(cards[0])["versions"].keys()
+    assert completed(cards[0])["versions"].keys() == {
+        *("python", "torch", "torchvision", "numpy", "Pillow", "scikit-learn", "bownet-on-ray")
+    }
     with pytest.raises(TypeError, match="missing"):
         card("mine", "a protocol", data=CIFAR)  # type: ignore[call-arg]
+
+
+def test_a_package_that_is_a_checkout_on_the_path_tells_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a detectron2 that runs from its source."""
+    (tmp_path / "a_checkout.py").write_text('__version__ = "0.6"\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    assert versions("a_checkout")["a_checkout"] == "0.6"
+
+
+def test_detectron2_is_no_part_of_what_torchvision_made() -> None:
+    made = completed(detection_card(Detection(), "resnet50", VOC0712, 1, True))
+    assert "detectron2" not in made["versions"]

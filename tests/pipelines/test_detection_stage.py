@@ -10,6 +10,7 @@ import pytest
 
 from bownet.config import Data, Detection, Net
 from bownet.images.scenes_voc import write_vocdevkit
+from evaluation.paper import report
 from evaluation.voc_detection import ground_truth, voc_detection
 from pipelines.machine import Machine
 from pipelines.stages.annotated import categories_of, names_and_annotations
@@ -101,9 +102,19 @@ def test_the_card(score: Artifact, devkit: Path) -> None:
     assert card["solver"]["lr_of_batch"] == pytest.approx(0.02 * 2 / 16)
     assert card["frozen"] == "stem, conv2, with their batch norms in evaluation mode"
     assert "not synchronised: each of 2 CPU workers" in card["normalisation"]
-    assert card["notes"][0] == "resnet18 instead of resnet50: not the protocol"
     assert card["trials"] == 2
     assert {"torch", "torchvision"} <= card["versions"].keys()
+    said = report(card)
+    assert said is not None
+    for phrase in (
+        "6 training images instead of 16,551",
+        "resnet18 instead of resnet50",
+        "batch norm over each worker's own images instead of the whole batch",
+        "4 regions instead of 512",
+        "5 proposals instead of 1,000",
+        "there is a box regression for the background too, which nothing trains",
+    ):
+        assert phrase in said
 
 
 def test_pictures(score: Artifact) -> None:

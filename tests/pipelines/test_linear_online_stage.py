@@ -68,6 +68,9 @@ def test_heads_are_trained_and_tested_and_the_network_stays(raw: Artifact, net: 
     card = made.read_json("protocol.json")
     assert card["data"]["train"] == {"split": "train", "images": 100, "classes": 12}
     assert card["pooling"].keys() == {"block2", "pool"}
+    assert card["solver"]["workers"] == made.info["workers"]
+    assert "of the test's short side 16, centre crop 16x16" in card["view"]["train"]
+    assert details["classes"] == [raw.info["categories"][c] for c in classes]
 
 
 @pytest.mark.slow
@@ -154,7 +157,12 @@ def test_fine_tuning_uses_a_share_of_the_labels(raw: Artifact, net: Artifact, st
     metrics: dict[str, Any] = made.read_json("metrics.json")
     assert metrics.keys() == {"finetune/30pct/top1", "finetune/30pct/top5"}
     assert 0 <= metrics["finetune/30pct/top1"] <= metrics["finetune/30pct/top5"] <= 100
-    assert made.read_json("protocol.json")["data"]["labelled"] == {"30pct": len(rows)}
+    card = made.read_json("protocol.json")
+    assert card["data"]["labelled"] == {"30pct": len(rows)}
+    assert card["solver"]["workers"] == {"30pct": trained[0].info["workers"]}
+    alone = trained[0].info["workers"] == 1
+    assert card["solver"]["norm_statistics"] == {"30pct": "the whole batch" if alone else "each worker's own images"}
+    assert len(made.read_json("details.json")["classes"]) == trained[0].info["classes"]
     state = load_file(trained[0].local_path("classifier.safetensors"))
     start = load_file(net.local_path("backbone.safetensors"))
     assert not torch.equal(state["backbone.stem.weight"], start["stem.weight"])

@@ -82,6 +82,14 @@ def test_linear_is_scored_anew_only_for_what_matters_to_it(world: World) -> None
     assert len({key(), key(epochs=4), key(nesterov=True), key(taps=("pool",)), key(batch_norm=True)}) == 5
 
 
+def test_pool_is_on_the_card_only_where_a_map_was_pooled(world: World) -> None:
+    """Without one it is in no key: what was asked for second has the card that was made first."""
+    made = world.store.get(LinearScore(Linear(epochs=1, pool="4x4"), 5, world.images, world.features(0), model="x"))
+    assert card(made)["solver"]["pool"] == "global"
+    with_a_map = world.store.get(LinearScore(LINEAR, 5, world.images, world.features(0), model="random"))
+    assert card(with_a_map)["solver"]["pool"] == "4x4"
+
+
 def test_fewshot_keeps_every_episode(world: World) -> None:
     made = world.fewshot(0)
     _, (labels,) = common_labels(world.images, "novel")
