@@ -11,11 +11,29 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evaluation.interval import Interval, interval
+from pipelines.paper.tables import paper_tables
 from pipelines.records import Record
 
 Verdict = Literal["reproduced", "not reproduced", "undecided", "not run"]
 ALIKE = 1.0  # points within which two scores are called alike
 FAR = 3.0  # points that "far better" and "much worse" must exceed
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the paper compares: two rows of one of its tables."""
+
+    table: str
+    first: str
+    second: str
+
+    def difference(self, metric: str) -> float | None:
+        """In points; None where the table does not have the score."""
+        table = next(table for table in paper_tables() if table.key == self.table)
+        first, second = (next(row for row in table.rows if row.name == name) for name in (self.first, self.second))
+        wanted = {metric, metric.replace("linear/", "linear/conv5/")}  # a ResNet's last map stands for the network
+        keys = [column.key for column in table.columns if column.metric in wanted]
+        return next((first.figures[key] - second.figures[key] for key in keys), None)
 
 
 @dataclass(frozen=True)
@@ -27,6 +45,7 @@ class Comparison:
 
     first: tuple[str, str]
     second: tuple[str, str]
+    paper: Rows
     test: Literal["above", "below", "alike"] = "above"
     margin: float = 0.0
 
@@ -50,56 +69,86 @@ class Claim:
     number: int
     text: str
     comparisons: tuple[Comparison, ...]
-    paper: str  # the paper's own difference, on linear classification
 
 
 BOWNET, ROTNET = ("base", "BoWNet"), ("base", "RotNet")
+CIFAR, TEACHERS, ABLATIONS, WORDS, LAYERS = (
+    "cifar100",
+    "miniimagenet_base_convnet",
+    "cifar100_ablations",
+    "cifar100_vocabulary_size",
+    "imagenet_small_scale",
+)
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim(1, "BoWNet is far better than its RotNet teacher", (Comparison(BOWNET, ROTNET, margin=FAR),), "+11.2"),
-    Claim(2, "more rounds help", (Comparison(("two rounds", "BoWNet x2"), ("two rounds", "BoWNet")),), "+2.6"),
-    Claim(3, "CutMix helps", (Comparison(BOWNET, ("no CutMix", "")),), "+1.8"),
-    Claim(4, "a spatial pyramid does not help", (Comparison(("pyramid", ""), BOWNET, "below", ALIKE),), "-0.2"),
-    Claim(5, "BoWNet is better than Deeper Clustering", (Comparison(BOWNET, ("Deeper Clustering", "")),), "+6.1"),
+    Claim(
+        1,
+        "BoWNet is far better than its RotNet teacher",
+        (Comparison(BOWNET, ROTNET, Rows(CIFAR, "BoWNet", "RotNet"), margin=FAR),),
+    ),
+    Claim(
+        2,
+        "more rounds help",
+        (Comparison(("two rounds", "BoWNet x2"), ("two rounds", "BoWNet"), Rows(CIFAR, "BoWNet x2", "BoWNet")),),
+    ),
+    Claim(3, "CutMix helps", (Comparison(BOWNET, ("no CutMix", ""), Rows(CIFAR, "BoWNet", "BoWNet w/o CutMix")),)),
+    Claim(
+        4,
+        "a spatial pyramid does not help",
+        (Comparison(("pyramid", ""), BOWNET, Rows(CIFAR, "Sp-BoWNet", "BoWNet"), "below", ALIKE),),
+    ),
+    Claim(
+        5,
+        "BoWNet is better than Deeper Clustering",
+        (Comparison(BOWNET, ("Deeper Clustering", ""), Rows(CIFAR, "BoWNet", "DeeperClustering")),),
+    ),
     Claim(
         6,
         "a RelLoc teacher does as well or better",
-        (Comparison(("RelLoc", "BoWNet"), BOWNET, margin=-ALIKE),),
-        "+0.2",
+        (
+            Comparison(
+                ("RelLoc", "BoWNet"), BOWNET, Rows(TEACHERS, "RelLoc -> BoWNet", "RotNet -> BoWNet"), margin=-ALIKE
+            ),
+        ),
     ),
     Claim(
         7,
         "even a random teacher with four rounds ends above RotNet",
-        (Comparison(("random, 4 rounds", ""), ROTNET),),
-        "+9.2",
+        (Comparison(("random, 4 rounds", ""), ROTNET, Rows(TEACHERS, "Random -> BoWNet", "RotNet")),),
     ),
     Claim(
         8,
         "accuracy grows with K, then levels off",
         (
-            Comparison(BOWNET, ("a quarter of the words", "")),
-            Comparison(("twice the words", ""), BOWNET, "alike", ALIKE),
+            Comparison(BOWNET, ("a quarter of the words", ""), Rows(WORDS, "K=2048", "K=512")),
+            Comparison(("twice the words", ""), BOWNET, Rows(WORDS, "K=4096", "K=2048"), "alike", ALIKE),
         ),
-        "+1.25, -0.02",
     ),
     Claim(
         9,
         "predicting the perturbed image's words is much worse",
-        (Comparison(BOWNET, ("predict y(x~)", ""), margin=FAR),),
-        "+10.2",
+        (Comparison(BOWNET, ("predict y(x~)", ""), Rows(ABLATIONS, "BoWNet", "BoWNet predict y(x~)"), margin=FAR),),
     ),
     Claim(
         10,
         "a plain linear Ω is much worse on the linear metric",
-        (Comparison(BOWNET, ("linear Omega", ""), margin=FAR),),
-        "+8.2",
+        (Comparison(BOWNET, ("linear Omega", ""), Rows(ABLATIONS, "BoWNet", "BoWNet linear Omega"), margin=FAR),),
     ),
-    Claim(11, "binary and histogram are alike", (Comparison(("binary", ""), BOWNET, "alike", ALIKE),), "-0.1"),
+    Claim(
+        11,
+        "binary and histogram are alike",
+        (Comparison(("binary", ""), BOWNET, Rows(ABLATIONS, "BoWNet binary", "BoWNet"), "alike", ALIKE),),
+    ),
     Claim(
         12,
         "a middle layer's words are the better target for classification",
-        (Comparison(("words of a middle layer", ""), BOWNET),),
-        "+5.0 (conv4 - conv5)",
+        (
+            Comparison(
+                ("words of a middle layer", ""),
+                BOWNET,
+                Rows(LAYERS, "BoW from conv4, K=2048", "BoW from conv5, K=2048"),
+            ),
+        ),
     ),
 )
 

@@ -25,7 +25,7 @@ def legend(records: Sequence[Record], metric: str = LINEAR) -> str:
     return (
         f"{of or 'Nothing was run'}. Differences of {score} in points, paired by seed, with 95% intervals over "
         f"seeds (Student's t). Alike is within {ALIKE:g} point, far and much are above {FAR:g} points. A verdict needs "
-        "the whole interval on one side. The paper's differences are of linear accuracy, its own data sets and scale."
+        "the whole interval on one side. The paper's differences are of its own data sets and scale."
     )
 
 
@@ -34,14 +34,14 @@ def show_findings(found: Sequence[Finding], records: Sequence[Record], metric: s
     for name in HEADINGS:
         table.add_column(name, overflow="fold")
     for finding in found:
-        table.add_row(*(escape(cell) for cell in _cells(finding)))
+        table.add_row(*(escape(cell) for cell in _cells(finding, metric)))
     console.print(table)
     console.print(escape(legend(records, metric)), soft_wrap=True, highlight=False)
 
 
 def findings_markdown(found: Sequence[Finding], records: Sequence[Record], metric: str = LINEAR) -> str:
     """The claims, the scores they are made of, and the runs behind each claim."""
-    claims = [_cells(finding, "; ") for finding in found]
+    claims = [_cells(finding, metric, "; ") for finding in found]
     scores = [
         (score.point, score.model, _with_half(f"{score.mean.mean:.1f}", score.mean), _by_seed(score.by_seed))
         for score in scores_of(records, metric)
@@ -61,7 +61,7 @@ def _by_seed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.1f}" for value in values)
 
 
-def _cells(finding: Finding, between: str = "\n") -> tuple[str, ...]:
+def _cells(finding: Finding, metric: str, between: str = "\n") -> tuple[str, ...]:
     claim = finding.claim
     counts = {d.count for d in finding.differences if d is not None}
     return (
@@ -70,13 +70,17 @@ def _cells(finding: Finding, between: str = "\n") -> tuple[str, ...]:
         between.join(comparison.words() for comparison in claim.comparisons),
         between.join(_difference(difference) for difference in finding.differences),
         " ".join(map(str, sorted(counts))),
-        claim.paper,
+        between.join(_paper(comparison.paper.difference(metric)) for comparison in claim.comparisons),
         finding.verdict,
     )
 
 
 def _difference(difference: Interval | None) -> str:
     return "-" if difference is None else _with_half(f"{difference.mean:+.2f}", difference, 2)
+
+
+def _paper(difference: float | None) -> str:
+    return "-" if difference is None else f"{difference:+.2f}".removesuffix("0")
 
 
 def _with_half(mean: str, of: Interval, digits: int = 1) -> str:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from evaluation.interval import Interval
-from pipelines.findings import CLAIMS, Comparison, findings_of, scores_of
+from pipelines.findings import CLAIMS, Comparison, Rows, findings_of, scores_of
 from pipelines.presets import PRESETS
 from pipelines.records import Record, write_record
 from pipelines.report import report
@@ -19,6 +19,7 @@ from pipelines.sweeps.trial import Job, base_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 A, B = ("base", "BoWNet"), ("base", "RotNet")
+PAPER = Rows("cifar100", "BoWNet", "RotNet")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,19 @@ A, B = ("base", "BoWNet"), ("base", "RotNet")
     ],
 )
 def test_verdicts_by_hand(test: Any, margin: float, mean: float, half: float | None, expected: str) -> None:
-    assert Comparison(A, B, test, margin).verdict(Interval(mean, half, 3 if half else 1)) == expected
+    assert Comparison(A, B, PAPER, test, margin).verdict(Interval(mean, half, 3 if half else 1)) == expected
+
+
+def test_what_the_paper_says_is_of_its_tables() -> None:
+    def paper(metric: str) -> list[list[float | None]]:
+        found = [[c.paper.difference(metric) for c in claim.comparisons] for claim in CLAIMS]
+        return [[None if value is None else round(value, 2) for value in values] for values in found]
+
+    linear = [[11.2], [2.6], [1.8], [-0.2], [6.1], [0.2], [9.2], [1.25, -0.02], [10.2], [8.2], [-0.1], [5.01]]
+    assert paper("linear/top1") == linear
+    few = [[10.5], [1.4], [0.2], [-0.1], [1.6], [1.4], [10.0], [None, None], [5.0], [1.7], [0.3], [None]]
+    assert paper("fewshot/50shot") == few
+    assert paper("knn/top1") == [[None] * len(claim.comparisons) for claim in CLAIMS]
 
 
 def test_there_are_twelve_claims_on_points_of_the_sweep() -> None:
@@ -86,6 +99,10 @@ def test_the_study_in_the_docs_is_what_its_files_give(metric: str, tmp_path: Pat
         rows = rows[: 2 + len(CLAIMS)]
     written = (DOCS / "findings.md").read_text().splitlines()
     assert [row for row in rows if row not in written] == []
+    if metric == "linear/top1":
+        readme = (DOCS.parent / "README.md").read_text().splitlines()
+        claims = [row.split(" | ") for row in rows[1 : 1 + len(CLAIMS)]]
+        assert [row for row in claims if " | ".join([*row[:2], row[3], *row[5:]]) not in readme] == []
 
 
 def test_each_network_of_a_study_has_one_score() -> None:
