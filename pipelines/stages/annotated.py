@@ -16,8 +16,8 @@ from bownet.images.decode import BadImage, decode, image_size, quietly
 from bownet.images.scenes_voc import drawn_vocdevkit
 from evaluation.detection.objects import Objects, objects_of
 from evaluation.detection.views import Pixels
-from pipelines.stages.images import opened
-from pipelines.stages.pictures import annotations_of, checked, data_of, names_of, row_reader, shards_of
+from pipelines.stages.images import opened, refuse_if_too_many
+from pipelines.stages.pictures import annotations_of, checked, count_of, data_of, names_of, row_reader, shards_of
 from pipelines.store import Artifact
 from pipelines.store.artifacts import cache_folder
 
@@ -93,12 +93,20 @@ def check_annotations(images: Artifact) -> None:
     for split in ("train", "test"):
         counted = dict.fromkeys(categories, 0)
         difficult = dict.fromkeys(categories, 0)
-        for name, annotation, size in _heads(images, split):
+        bad: list[dict[str, str]] = []
+        for name, annotation, size in _heads(images, split, bad):
             objects_of(annotation, size, categories, name)
             for thing in annotation["boxes"]:
                 (difficult if thing["difficult"] else counted)[thing["class"]] += 1
+        refuse_if_too_many(bad, split, count_of(images, split), data)
         if not sum(counted.values()):
             raise ValueError(f"data.path={data.path}: the {split} images have no objects that count; annotate them")
+        seen = [name for name in categories if counted[name] or difficult[name]]
+        if len(seen) == 1:
+            raise ValueError(
+                f"data.path={data.path}: all objects of the {split} images are of one class, {seen[0]}; use images of "
+                "two classes or more"
+            )
         only = [name for name in categories if difficult[name] and not counted[name]]
         if split == "test" and only:
             raise ValueError(
@@ -107,17 +115,22 @@ def check_annotations(images: Artifact) -> None:
             )
 
 
-def _heads(images: Artifact, split: str) -> Iterator[tuple[str, Annotation, tuple[int, int]]]:
-    """Name, annotation and (height, width) of every readable image of a split, stored or still to be stored."""
+def _heads(
+    images: Artifact, split: str, bad: list[dict[str, str]]
+) -> Iterator[tuple[str, Annotation, tuple[int, int]]]:
+    """Name, annotation and (height, width) of every readable image of a split, stored or still to be stored.
+
+    Of those still to be stored `bad` gets the others, whose pixels or XML cannot be read.
+    """
     with quietly():
         if not images.exists():
             listing = opened(data_of(images)).splits[split]
             for picture in listing.part(np.arange(len(listing))).read():
-                if not isinstance(picture.content, bytes) or picture.annotation is None:
-                    continue  # the images stage counts and names what cannot be read
-                size = image_size(picture.content)
-                if not isinstance(size, BadImage):
-                    yield picture.name, dict(picture.annotation), size
+                found = image_size(picture.content) if isinstance(picture.content, bytes) else picture.content
+                if isinstance(found, BadImage):
+                    bad.append({"name": picture.name, "reason": found.reason})
+                elif isinstance(found, tuple) and picture.annotation is not None:
+                    yield picture.name, dict(picture.annotation), found
             return
         names, annotations = names_and_annotations(images, split)
         rows = iter(zip(names, annotations, strict=True))

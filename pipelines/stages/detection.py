@@ -39,8 +39,10 @@ COLUMNS = ("image", "class", "score", "x0", "y0", "x1", "y1")  # of a file of de
 
 def detection_data(settings: Detection, data: Data) -> Data:
     """The images that a detector sees: the lists of `detection.train` and the test images of VOC2007, as files."""
-    path = voc_path("detection", settings.path, data)
-    return Data(kind="voc", path=path, voc_train=settings.train, storage="encoded", image_size=224)
+    path, bad = voc_path("detection", settings.path, data), data.max_bad_fraction
+    return Data(
+        kind="voc", path=path, voc_train=settings.train, storage="encoded", image_size=224, max_bad_fraction=bad
+    )
 
 
 @dataclass(frozen=True)

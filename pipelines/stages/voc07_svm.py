@@ -38,8 +38,8 @@ _BATCH = 32  # images at a time: the first maps of a ResNet-50 are large
 def voc_data(settings: Voc07Svm, data: Data) -> Data:
     """The images that these SVMs see: trainval and test of VOC2007 as files, from where they are said to be."""
     path = voc_path("voc07_svm", settings.path, data)
-    size = settings.image_size
-    return Data(kind="voc", path=path, voc_train="trainval07", storage="encoded", image_size=size)
+    size, bad = settings.image_size, data.max_bad_fraction
+    return Data(kind="voc", path=path, voc_train="trainval07", storage="encoded", image_size=size, max_bad_fraction=bad)
 
 
 @dataclass(frozen=True)

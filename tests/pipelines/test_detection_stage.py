@@ -1,6 +1,7 @@
 """The stage of detection on real Ray: drawn VOC images, a small network, and what must be refused at once."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from bownet.config import Data, Detection, Net
-from bownet.images.scenes_voc import write_vocdevkit
+from bownet.images.scenes_voc import NAMES, write_vocdevkit
 from evaluation.paper import report
 from evaluation.voc_detection import ground_truth, voc_detection
 from pipelines.machine import Machine
@@ -191,8 +192,6 @@ def test_what_cannot_be_used_is_refused_before_anything_is_computed(store: Store
     ],
 )
 def test_bad_boxes(store: Store, tmp_path: Path, old: str, new: str, said: str) -> None:
-    import re
-
     root = write_vocdevkit(tmp_path, trainval=6, test=20, seed=3, height=60, width=80)
     xml = root / "Annotations/000001.xml"
     xml.write_text(xml.read_text().replace(old, new, 1))
@@ -217,3 +216,25 @@ def test_no_objects_at_all(store: Store, tmp_path: Path) -> None:
         head, *_ = xml.read_text().split("\t<object>")
         xml.write_text(head + "</annotation>\n")
     assert "the train images have no objects that count" in refused(store, voc(tmp_path))
+
+
+def test_most_annotations_missing(store: Store, tmp_path: Path) -> None:
+    root = write_vocdevkit(tmp_path, trainval=6, test=20, seed=3, height=60, width=80)
+    for number in range(3, 7):
+        (root / f"Annotations/{number:06d}.xml").unlink()
+    said = refused(store, voc(tmp_path))
+    assert "4 of 6 train images cannot be read: VOC2007/JPEGImages/000003.jpg (its annotation: cannot be read: " in said
+    assert refused(store, voc(tmp_path, max_bad_fraction=0.6)).startswith("data.max_bad_fraction=0.6: 4 of 6 train")
+    stage(store, voc(tmp_path, max_bad_fraction=0.7)).check()
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_one_class_only(store: Store, tmp_path: Path, split: str) -> None:
+    root = write_vocdevkit(tmp_path, trainval=6, test=20, seed=3, height=60, width=80)
+    kept = [f"{number:06d}" for number in (range(1, 7) if split == "train" else range(7, 27))]
+    for xml in (root / "Annotations").glob("*.xml"):
+        if xml.stem in kept:
+            xml.write_text(re.sub(r"(<object>\s*<name>)\w+", rf"\1{NAMES[0]}", xml.read_text()))
+    assert f"all objects of the {split} images are of one class, {NAMES[0]}; use images of two" in refused(
+        store, voc(tmp_path)
+    )
