@@ -16,12 +16,12 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 from pydantic import BaseModel, ValidationError
-from rich.console import Console
 
 from bownet.config import KINDS, Evaluation, Experiment, Settings
 from pipelines.machine import Resources
 from pipelines.paper.listing import show_list, show_overview
 from pipelines.presets import PRESETS
+from pipelines.progress import new_console
 from pipelines.scale import of_kind, reduced
 
 
@@ -64,7 +64,7 @@ def parse(description: str | None, arguments: Sequence[str]) -> Options:
     arguments = _plain_values(arguments)
     if arguments and arguments[0] in ("-h", "--help", "--list"):
         show = show_overview if arguments[0] != "--list" else show_list
-        show(description or "", Console(highlight=False))
+        show(description or "", new_console())
         raise SystemExit(0)
     if not arguments or arguments[0].startswith("-"):
         raise ValueError("no preset named: it is the first argument, such as demo; --list shows them all")
@@ -141,6 +141,7 @@ def _plain_values(arguments: Sequence[str]) -> list[str]:
 def _complaints() -> Iterator[io.StringIO]:
     """Keeps what tyro has to say about a mistake, for us to say it in one line; `--help` ends the program."""
     complaint = io.StringIO()
+    tyro._experimental_options["ansi_codes"] = not os.environ.get("NO_COLOR")
     try:
         with contextlib.redirect_stderr(complaint):
             yield complaint

@@ -24,7 +24,7 @@ from pipelines.evaluators import Getter, Row
 from pipelines.gallery import with_figures
 from pipelines.machine import connect
 from pipelines.plan import Plan
-from pipelines.progress import Collector, Display, start_board
+from pipelines.progress import Collector, Display, new_console, start_board
 from pipelines.records import Record, write_record
 from pipelines.results import show_results
 from pipelines.stages.watch import is_at_work
@@ -49,7 +49,7 @@ def guarded(program: Callable[[Console], int | None]) -> int:
     The process then ends without Python's own last steps, after it has ended the local Ray that it may have started.
     """
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    code = answered(lambda: program(Console(highlight=False)), sys.argv[1:])
+    code = answered(lambda: program(new_console()), sys.argv[1:])
     if is_at_work():
         sys.stdout.flush()
         sys.stderr.flush()

@@ -6,10 +6,11 @@ tracking. Losing a record loses nothing: histories are part of the artifacts.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,6 +18,11 @@ from rich.markup import escape
 from pipelines.store import Artifact, Observer, Stage
 
 Record = dict[str, Any]
+
+
+def new_console(file: IO[str] | None = None) -> Console:
+    """As programs print. With NO_COLOR rich would leave out colours only: here bold, dim and moving lines go, too."""
+    return Console(file=file, highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
 
 
 class Board:
@@ -117,7 +123,8 @@ class Display(Observer):
         self._first: tuple[float, float] | None = None
         self._shards: set[int] = set()  # a task that died with its worker tells of its shards again
         self._last_line = 0.0
-        self._status = console.status("", spinner="dots") if console.is_terminal and not quiet else None
+        moves = console.is_terminal and console.color_system is not None  # else quiet lines, as in a log
+        self._status = console.status("", spinner="dots") if moves and not quiet else None
 
     def on_start(self, stage: Stage, artifact: Artifact) -> None:
         self._label, self._first, self._last_line, self._shards = stage.label, None, time.monotonic(), set()

@@ -75,7 +75,9 @@ def test_submitted_as_a_job(cluster: dict[str, str], tmp_path: Path) -> None:
     assert not report.exists()
     done = subprocess.run(command, env=cluster, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "linear top1" in done.stdout
+    log = done.stdout.partition("\nsmoke: ")[2].partition("Compare runs")[0]  # without what `ray job submit` tells
+    assert "linear top1" in log
+    assert "\x1b" not in log
     assert [row["name"] for row in json.loads(report.read_text())["rows"]] == ["random", "RotNet", "BoWNet"]
 
 

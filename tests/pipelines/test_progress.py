@@ -1,13 +1,22 @@
 """What is shown while it runs: quiet lines in a log, an estimate that ignores the time of starting up."""
 
 import io
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
+import pytest
+from conftest import ROOT, environment
 from rich.console import Console
+from rich.table import Table
 
 from pipelines.program import Both
-from pipelines.progress import Board, Display, describe
+from pipelines.progress import Board, Display, describe, new_console
 from pipelines.store import Artifact, Stage, Store, Workspace
 
 
@@ -105,3 +114,76 @@ def test_a_note_is_told_once_and_not_again_after_the_plan() -> None:
     for note in ("linear is left out", "few-shot is left out: [58] images", "few-shot is left out: [58] images"):
         store.note(note)
     assert text.getvalue() == "few-shot is left out: [58] images\n"
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[IO[str], list[str]]]:
+    """A file that is a terminal; what was written to it is in the list when it is closed."""
+    ours, theirs = os.openpty()
+    written: list[str] = []
+    try:
+        with os.fdopen(theirs, "w") as file:
+            yield file, written
+            file.flush()
+            os.set_blocking(ours, False)
+            while True:
+                written.append(os.read(ours, 65536).decode())
+    except BlockingIOError:  # all of it was read
+        pass
+    finally:
+        os.close(ours)
+
+
+def shown_on_a_terminal() -> str:
+    """What two stages and a table write."""
+    with terminal() as (file, written):
+        console = new_console(file)
+        display = Display(console, 2, seconds_between_lines=0)
+        for number in range(2):
+            display.on_start(Work(), Artifact("work", "abc", "/store"))
+            display.listen(epoch(number))
+            time.sleep(0.3)  # time for the moving line to move
+            display.on_done(Work(), Artifact("work", "abc", "/store"), cached=False, seconds=1)
+            display.on_note(f"note {number}")
+        display.close()
+        console.print(Table("model", title="results"))
+    return "".join(written)
+
+
+def test_a_terminal_has_a_moving_line_and_with_no_color_the_lines_of_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TERM": "xterm-256color", "NO_COLOR": "", "COLUMNS": "100"}.items():
+        monkeypatch.setenv(name, value)
+    moving = shown_on_a_terminal()
+    assert "\x1b[?25l" in moving  # the cursor is hidden
+    assert "\x1b[2m" in moving  # dim
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = shown_on_a_terminal()
+    assert "\x1b" not in plain
+    assert [line.split("  ")[0].strip() for line in plain.splitlines()[:3]] == [
+        "[1/2] work",
+        "[1/2] work: epoch 0/4, loss 1.500, 321 images/s",
+        "[1/2] work",
+    ]
+    assert "note 1" in plain
+
+
+def test_help_has_no_colours_with_no_color() -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, str(ROOT / "pipelines" / "report.py"), "--help"]
+    variables = environment(TERM="xterm-256color", NO_COLOR="1")
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=variables)
+    os.close(theirs)
+    said = b""
+    try:
+        while part := os.read(ours, 65536):
+            said += part
+    except OSError:  # how the end of a terminal reads
+        pass
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    assert b"--output" in said
+    assert b"\x1b" not in said
+
+
+def test_a_log_has_no_escape_codes(smoke: dict[str, Any]) -> None:
+    assert "\x1b" not in smoke["printed"] + smoke["errors"]
