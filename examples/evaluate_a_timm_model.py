@@ -1,6 +1,7 @@
 """A model of the timm library, judged by the paper's protocols: the same as `python pipelines/evaluate.py`, in Python.
 
-python examples/evaluate_a_timm_model.py --weights timm:resnet18.a1_in1k --store store
+python examples/evaluate_a_timm_model.py                      timm's published ResNet-18, which is downloaded once
+python examples/evaluate_a_timm_model.py --weights FILE       the state_dict() of a ResNet-18 of your own, from torch.save
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pipelines.machine import Resources, connect
 from pipelines.store import Store
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--weights", default="random:resnet18", help="such as timm:resnet18.a1_in1k, which is downloaded")
+parser.add_argument("--weights", default="timm:resnet18.a1_in1k", help="a name of timm's, or a file (%(default)s)")
 parser.add_argument("--store", default="store", help="where results are kept (store)")
 options = parser.parse_args()
 
