@@ -13,6 +13,13 @@ Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Evaluator = Literal["linear", "transfer", "fewshot", "knn", "retrieval", "finetune", "voc07_svm", "detection"]
 
 
+def _refuse_twice(name: str, values: tuple[float, ...]) -> None:
+    """For numbers that each have a score of their own."""
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"{name}={values}: {value:g} is named twice; name each once")
+
+
 class Linear(Settings):
     """Linear classifiers on frozen features, one for each tap; the defaults are the CIFAR protocol."""
 
@@ -66,11 +73,17 @@ class Fewshot(Settings):
     """Episodes with a cosine prototype classifier on frozen features."""
 
     shots: tuple[PositiveInt, ...] = (1, 5, 10, 50)
+    """Numbers of images of each class to learn from, each a score of its own."""
     ways: Annotated[int, Field(ge=2)] = 5
     queries: PositiveInt = 15
     episodes: PositiveInt = 2000
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     """Two models with the same seed see the same episodes."""
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Fewshot:
+        _refuse_twice("shots", self.shots)
+        return self
 
 
 class Knn(Settings):
@@ -81,12 +94,22 @@ class Knn(Settings):
     temperature: Annotated[float, Field(gt=0, le=100)] = 0.07
     """A neighbour's vote is exp(cosine / temperature)."""
 
+    @model_validator(mode="after")
+    def _each_once(self) -> Knn:
+        _refuse_twice("neighbours", self.neighbours)
+        return self
+
 
 class Retrieval(Settings):
     """Every test image asks for the images of its class among the training images, ranked by the cosine."""
 
     ranks: tuple[PositiveInt, ...] = (1, 10, 100)
     """Precision among so many first answers, beside the mean average precision."""
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Retrieval:
+        _refuse_twice("ranks", self.ranks)
+        return self
 
 
 class Finetune(Settings):
@@ -106,6 +129,11 @@ class Finetune(Settings):
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
     crop_area: tuple[Fraction, Fraction] = (0.08, 1.0)
     """Range of the random crop's area, as a fraction of the image."""
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Finetune:
+        _refuse_twice("fractions", self.fractions)
+        return self
 
     @model_validator(mode="after")
     def _drops_within_epochs(self) -> Finetune:

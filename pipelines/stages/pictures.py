@@ -48,7 +48,8 @@ def fewshot_split(images: Artifact) -> str:
 
 
 def shards_of(images: Artifact, split: str) -> list[Row]:
-    return [row for row in images.info["shards"] if row["split"] == split]
+    """Those with an image at least: of a shard all may have been unreadable."""
+    return [row for row in images.info["shards"] if row["split"] == split and row["start"] < row["stop"]]
 
 
 def labels_of(images: Artifact, split: str) -> NDArray[np.int64]:

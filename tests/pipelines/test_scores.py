@@ -17,6 +17,7 @@ from pipelines.stages.fewshot import FewshotScore, paired_comparison
 from pipelines.stages.images import Images
 from pipelines.stages.knn import KnnScore
 from pipelines.stages.linear import LinearScore
+from pipelines.stages.pictures import labels_of, load_split
 from pipelines.stages.retrieval import RetrievalScore
 from pipelines.stages.scoring import common_labels, label_obstacle
 from pipelines.stages.teacher import RandomNet
@@ -164,6 +165,18 @@ def folder(root: Path, files: dict[str, int]) -> Artifact:
         for i in range(count):
             Image.fromarray(rng.integers(256, size=(8, 8, 3), dtype=np.uint8)).save(root / "set" / name / f"{i}.png")
     return Store(root / "store").plan(Images(Data(kind="folder", path=str(root / "set"), image_size=16)))
+
+
+def test_a_shard_whose_images_are_all_bad_is_passed_over(tmp_path: Path, machine: Machine) -> None:
+    planned = folder(tmp_path, {"train/a": 4, "train/b": 4, "test/a": 4, "test/b": 4})
+    for name in ("a/0", "a/1"):
+        (tmp_path / "set/test" / f"{name}.png").write_bytes(b"no image")
+    assert isinstance(planned.stage, Images)
+    data = planned.stage.data.model_copy(update={"shard_size": 2, "max_bad_fraction": 0.5})
+    images = Store(tmp_path / "store", machine=machine).get(Images(data))
+    assert [row["start"] for row in images.info["shards"] if row["split"] == "test"] == [0, 0, 2, 4]
+    assert labels_of(images, "test").tolist() == [0, 0, 1, 1, 1, 1]
+    assert load_split(images, "test").shape == (6, 16, 16, 3)
 
 
 @pytest.mark.parametrize(
