@@ -9,6 +9,8 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
+from bownet.masking import without_password
+
 
 def is_local(uri: str) -> bool:
     """Whether it is a path on this machine, `file://` included."""
@@ -36,6 +38,6 @@ def open_filesystem(uri: str) -> tuple[fs.FileSystem, str]:
             system, path = url_to_fs(uri)
         except (ValueError, ImportError) as error:
             raise ValueError(
-                f"{uri}: neither pyarrow ({unknown}) nor fsspec ({error}) opens it; use another"
+                without_password(f"{uri}: neither pyarrow ({unknown}) nor fsspec ({error}) opens it; use another")
             ) from error
         return fs.PyFileSystem(fs.FSSpecHandler(system)), path.rstrip("/")

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from bownet.masking import without_password
 from pipelines.stages.watch import Stalled
 
 
@@ -28,11 +29,11 @@ def answered(program: Callable[[], int | None], arguments: Sequence[str], defaul
         cause = root_cause(error)
         line, code = in_a_line(cause)
         if "--debug" in arguments:
-            traceback.print_exception(error)
+            print(without_password("".join(traceback.format_exception(error))), end="", file=sys.stderr)
         elif code == 1:
             kept = keep_traceback(error, _store(arguments) or default_store)
             line += f"; the traceback is in {kept}" if kept else "; run it again with --debug for the traceback"
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {without_password(line)}", file=sys.stderr)
         return code
 
 
@@ -51,7 +52,7 @@ def in_a_line(cause: BaseException) -> tuple[str, int]:
 
 def keep_traceback(error: BaseException, store: str) -> str | None:
     """Where the traceback now is: in the store, if there is one that can be written to, or the temporary folder."""
-    text = "".join(traceback.format_exception(error))
+    text = without_password("".join(traceback.format_exception(error)))
     name = f"errors/{time.strftime('%Y-%m-%d-%H%M%S')}-{os.getpid()}.txt"
     with suppress(Exception):  # one error is told; that this store cannot take it is another
         from pipelines.store.storage import Folder, absolute_root  # here, as a program that ends well needs no pyarrow

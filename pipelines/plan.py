@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bownet.masking import without_password
 from pipelines.store import Artifact, Estimate, Folder, Stage, Store
 from pipelines.store.storage import human_size
 
@@ -56,7 +57,7 @@ class Plan:
         need, free = self._disk()
         if free is not None and need > free:
             raise ValueError(
-                f"store={self._store.root}: about {human_size(need)} are needed, {human_size(free)} are free; "
+                f"store={self._shown}: about {human_size(need)} are needed, {human_size(free)} are free; "
                 "free some room or name another --store"
             )
 
@@ -67,12 +68,16 @@ class Plan:
         have = psutil.virtual_memory().available
         said = [
             f"disk: about {human_size(need)} needed, "
-            + (f"{human_size(free)} free" if free is not None else f"{self._store.root} does not say what is free"),
+            + (f"{human_size(free)} free" if free is not None else f"{self._shown} does not say what is free"),
             f"memory: about {human_size(memory)} at most, {human_size(have)} available on this machine",
         ]
         if memory > have:
             said.append("memory: more than this machine has; other machines of the cluster must have it")
         return said
+
+    @property
+    def _shown(self) -> str:
+        return without_password(self._store.root)
 
     def _disk(self) -> tuple[int, int | None]:
         """Bytes that are needed, and those that are free if the store can say."""
@@ -82,7 +87,7 @@ class Plan:
 
     def show(self, console: Console) -> None:
         table = Table(
-            title=f"{len(self.steps)} stages, {len(self.to_do)} to do, store {self._store.root}", title_justify="left"
+            title=f"{len(self.steps)} stages, {len(self.to_do)} to do, store {self._shown}", title_justify="left"
         )
         for column in ("stage", "state", "key", "from", "counts", "memory", "disk"):
             table.add_column(column, justify="right" if column in ("memory", "disk") else "left", overflow="fold")

@@ -17,6 +17,7 @@ import psutil
 from rich.console import Console
 from rich.markup import escape
 
+from bownet.masking import masked, without_password
 from pipelines.cluster import Cluster
 from pipelines.command_line import EvaluationOptions, Options, Running
 from pipelines.ending import answered
@@ -76,10 +77,10 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
         return
     preflight(options, store, plan)
 
-    from pipelines.tracking import Tracking, how_to_look, tracking_uri, without_password
+    from pipelines.tracking import Tracking, how_to_look, tracking_uri
 
     uri = tracking_uri(store.root)
-    settings = options.experiment.model_dump(mode="json")
+    settings = masked(options.experiment.model_dump(mode="json"))
     keys = {step.stage.label: step.artifact.ref for step in plan.steps}
     board, todo = None, ""
     if plan.to_do:
@@ -127,7 +128,7 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
         Path(options.json_file).write_text(json.dumps(report, indent=1) + "\n")
     show_results(report["rows"], console)
     if page is not None:
-        console.print(f"\nAll of it on one page: {page}", soft_wrap=True)
+        console.print(f"\nAll of it on one page: {without_password(page)}", soft_wrap=True)
     console.print(f"\n{report['seconds']:.0f} s. Compare runs {how_to_look(uri)}", soft_wrap=True)
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 from rich.console import Console
 
 from bownet.config import Settings
+from bownet.masking import without_password
 from pipelines.command_line import parse_settings
 from pipelines.findings import findings_of
 from pipelines.paper.listing import WIDE
@@ -68,7 +69,8 @@ def report(arguments: Sequence[str], console: Console) -> None:
     made = paper_report(records, root, options.scale)
     cells = [c for t in made.tables for row in t.rows for line in row.lines for c in line.cells if c and c.runs]
     files = write_report(made, "paper", options)
-    console.print(f"{len(records)} finished runs in {root}, {len(cells)} cells filled", soft_wrap=True)
+    where = without_password(root)
+    console.print(f"{len(records)} finished runs in {where}, {len(cells)} cells filled", soft_wrap=True)
     for file in files:
         console.print(str(file), soft_wrap=True)
 

@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import mlflow
 from mlflow.entities import Metric, Param
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
+from bownet.masking import without_password
 from pipelines.outbox import Outbox
 from pipelines.paper.tables import rows_made_by
 from pipelines.progress import Record
@@ -62,15 +62,6 @@ def artifact_location(uri: str) -> str | None:
     if not uri.startswith("sqlite:///"):
         return None
     return (Path(uri.removeprefix("sqlite:///")).absolute().parent / "mlflow-artifacts").as_uri()
-
-
-def without_password(uri: str) -> str:
-    """As it may be shown: `https://me:***@host`."""
-    try:
-        parts = urlsplit(uri)
-    except ValueError:  # no address at all
-        return uri
-    return uri.replace(f":{parts.password}@", ":***@", 1) if parts.password else uri
 
 
 def how_to_look(uri: str) -> str:

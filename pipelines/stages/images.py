@@ -18,6 +18,7 @@ from bownet.images.decode import BadImage, decode, decode_shrunk, quietly
 from bownet.images.sources import open_source
 from bownet.images.sources.listing import Part, Picture, Source
 from bownet.images.views import fit_square
+from bownet.masking import without_password
 from pipelines.stages.shards import Row, Unwritten, for_each_shard, packed, unpacked
 from pipelines.store import Artifact, Estimate, Stage, Workspace
 
@@ -85,7 +86,8 @@ class Images(Stage):
         if not bad:
             return None
         total = sum(artifact.info["counts"].values()) + len(bad)
-        return f"{len(bad)} of {total} images cannot be read and are left out; {artifact.folder.path('manifest.json')}"
+        where = without_password(artifact.folder.path("manifest.json"))
+        return f"{len(bad)} of {total} images cannot be read and are left out; {where}"
 
 
 @lru_cache(maxsize=4)

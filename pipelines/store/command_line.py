@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from bownet.masking import without_password
 from pipelines.ending import answered
 from pipelines.store.artifacts import Artifact
 from pipelines.store.errors import StoreError
@@ -109,7 +110,7 @@ def _show(root: str, prefix: str) -> Report:
         remedy = "give more digits" if matches else "`ls` prints the keys"
         raise StoreError(f"key={prefix}: {what}; {remedy}")
     manifest = matches[0].manifest()
-    print(json.dumps(manifest, indent=2))
+    print(without_password(json.dumps(manifest, indent=2)))
     print()
     _print_ancestry(matches[0], "", 0)
     return {"manifest": manifest}

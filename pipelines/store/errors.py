@@ -9,12 +9,17 @@ from contextlib import contextmanager
 import pyarrow as pa
 from safetensors import SafetensorError
 
+from bownet.masking import without_password
+
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class StoreError(ValueError):
-    """One line that names the path or the key, what is wrong with it, and what to do."""
+    """One line that names the path or the key, what is wrong with it, and what to do; without passwords."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(without_password(text))
 
 
 @contextmanager

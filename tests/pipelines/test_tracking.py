@@ -1,17 +1,19 @@
 """MLflow behind a real server that goes away and comes back, and what of its address may be shown."""
 
+import json
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_full
 from mlflow_server import free_port, server
 
 from pipelines.outbox import Outbox
-from pipelines.tracking import Tracking, how_to_look, without_password
+from pipelines.tracking import Tracking, how_to_look
 
 
 class Away(Exception):
@@ -59,19 +61,26 @@ def test_a_server_that_is_away_is_not_asked_at_every_step() -> None:
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize(
-    ("uri", "shown"),
-    [
-        ("https://me:secret@host/a", "https://me:***@host/a"),
-        ("postgresql://me:p%40ss@host:5432/db", "postgresql://me:***@host:5432/db"),
-        ("sqlite:////tmp/a.db", "sqlite:////tmp/a.db"),
-        ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
-        ("http://[", "http://["),
-    ],
-)
-def test_passwords_are_not_shown(uri: str, shown: str) -> None:
-    assert without_password(uri) == shown
-    assert "secret" not in how_to_look(uri)
+def test_passwords_of_an_address_are_not_shown() -> None:
+    assert how_to_look("https://me:secret@host/a") == "in a browser, at https://me:***@host/a"
+    assert "secret" not in how_to_look("postgresql://me:secret@host:5432/db")
+
+
+def test_a_run_writes_no_password_down(smoke: dict[str, Any], tmp_path: Path) -> None:
+    """Neither in what is printed, nor in its record, its page, MLflow's tables and files, and the JSON."""
+    away = ["--transfer.data.path", "s3://me:hush-hush@bucket/a?secret_key=hush-hush"]  # which smoke does not read
+    done = run_full("smoke", *away, "--store", smoke["store"], "--json", tmp_path / "r.json", figures=True)
+    assert done.returncode == 0, done.stderr
+    run = json.loads((tmp_path / "r.json").read_text())["mlflow"]["run_id"]
+    written = [smoke["store"] / "results" / f"{run}.json", smoke["store"] / "pages" / f"{run}.html"]
+    for file in written:
+        assert "s3://me:***@bucket/a?secret_key=***" in file.read_text()
+    files = [*smoke["store"].glob("mlflow*/**/*.html"), *smoke["store"].glob("mlflow.db*"), tmp_path / "r.json"]
+    assert len(files) >= 3
+    assert not [file for file in [*written, *files] if b"hush-hush" in file.read_bytes()]
+    refused = run_full("smoke", "--data.kind", "webdataset", "--data.path", "none://me:hush-hush@bucket")
+    assert refused.returncode == 2
+    assert "hush-hush" not in done.stdout + done.stderr + refused.stdout + refused.stderr
 
 
 def test_how_to_look_at_runs() -> None:
