@@ -57,23 +57,17 @@ def draw_visual_words(of: Of) -> Any:
     from pipelines.drawing.words import words_figure
 
     patches = whole(of.row, "patches")
-    title = f"{of.row.name}: visual words, {of.record.scale} scale"
+    title = f"{of.row.name}: visual words"
     return words_figure(patches.read_npy("patches.npy"), patches.read_json("words.json"), title, of.words)
 
 
 def draw_maps_of_words(of: Of) -> Any:
-    import numpy as np
-
-    from pipelines.drawing.word_maps import draw_word_maps
-    from pipelines.stages.pictures import names_of, pixels_of, shards_of
+    from pipelines.stages.word_maps import word_maps_figure
 
     words = words_or_error(of.row, "word-maps")
     assert words.stage is not None
     images = words.stage.inputs()["images"]
-    shard = shards_of(images, "train")[0]
-    maps = np.asarray(words.read_npy(f"{shard['name']}.words.npy"))[:6, 0]
-    title = f"{of.row.name}: visual words of training images"
-    return draw_word_maps(pixels_of(images, shard)[:6], maps, names_of(images, shard)[:6], title)
+    return word_maps_figure(images, words, f"{of.row.name}: visual words of training images")
 
 
 def draw_predicted_words(of: Of) -> Any:

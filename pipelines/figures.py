@@ -23,7 +23,7 @@ from pipelines.full import experiment
 from pipelines.gallery import with_figures
 from pipelines.plan import Plan
 from pipelines.program import guarded
-from pipelines.records import Record, read_records
+from pipelines.records import Record, origin, read_records
 from pipelines.store import Store
 
 FORMATS = ("png", "svg", "pdf")
@@ -83,8 +83,11 @@ def figure(arguments: Sequence[str], console: Console) -> None:
     record, row = chosen(records, options.key, store)
 
     from pipelines.drawing.save import save
+    from pipelines.drawing.style import sign
 
-    save(KINDS[kind](Of(record, row, records, options.words)), out, out.suffix[1:])
+    drawn = KINDS[kind](Of(record, row, records, options.words))
+    sign(drawn, origin(record))
+    save(drawn, out, out.suffix[1:])
     console.print(f"{out}: {kind} of {row.name}, run {record.run}", soft_wrap=True, markup=False)
 
 

@@ -41,6 +41,12 @@ class Record:
         return next((row["metrics"] for row in self.rows if row["name"] == model), {})
 
 
+def origin(record: Record) -> str:
+    """A line below figures and pictures of a run: `demo, small scale, seed 0, run 3f2a9c10`."""
+    name = record.settings.get("name", "evaluation")
+    return f"{name}, {record.scale} scale, seed {record.seed}, run {record.run[:8]}"
+
+
 def write_record(root: str, record: Record) -> None:
     Folder(root, FOLDER).write_json(f"{record.run}.json", asdict(record))
 

@@ -69,10 +69,16 @@ def places_of(maps_NCHW: Tensor, words_NHW: Tensor, vocabulary: Vocabulary, firs
     return found.nearest(most)
 
 
-def cut_patch(image_HWC: NDArray[np.uint8], centre_y: float, centre_x: float, side: int) -> NDArray[np.uint8]:
-    """A square around a point, moved inwards where it would leave the image."""
-    height, width = image_HWC.shape[:2]
+def square_around(height: int, width: int, centre_y: float, centre_x: float, side: int) -> tuple[int, int, int]:
+    """Top, left and side of a square around a point, moved inwards where it would leave the image."""
     side = min(side, height, width)
     top = int(np.clip(round(centre_y - side / 2), 0, height - side))
     left = int(np.clip(round(centre_x - side / 2), 0, width - side))
+    return top, left, side
+
+
+def cut_patch(image_HWC: NDArray[np.uint8], centre_y: float, centre_x: float, side: int) -> NDArray[np.uint8]:
+    """The square around a point."""
+    height, width = image_HWC.shape[:2]
+    top, left, side = square_around(height, width, centre_y, centre_x, side)
     return image_HWC[top : top + side, left : left + side]

@@ -35,4 +35,6 @@ def draw_curves(history: Sequence[Mapping[str, Any]], title: str) -> Figure:
         axes.legend(frameon=False, fontsize=8)
     for axes in (loss, rate, *more):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if len(epochs) == 1:
+            axes.set_xlim(epochs[0] - 1, epochs[0] + 1)
     return figure

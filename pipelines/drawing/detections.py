@@ -13,9 +13,9 @@ from matplotlib.patches import Rectangle
 from evaluation.detection.detector import Found
 from evaluation.detection.objects import Objects
 from evaluation.detection.views import Pixels
+from pipelines.drawing.style import DPI, ORANGE, SKY, YELLOW
 
-# Okabe and Ito's colours, which colour-blind people can tell apart; ground truth is dashed as well.
-TRUTH, FOUND, DIFFICULT = "#56B4E9", "#D55E00", "#F0E442"
+TRUTH, FOUND, DIFFICULT = SKY, ORANGE, YELLOW  # ground truth is dashed as well
 SHOWN_FROM = 0.5  # score; what is below would hide the picture
 COLUMNS = 4
 
@@ -30,7 +30,7 @@ class Example:
 
 def draw_detections(examples: Sequence[Example], categories: Sequence[str], title: str) -> Figure:
     rows = math.ceil(len(examples) / COLUMNS)
-    figure = Figure(figsize=(3.2 * COLUMNS, 2.9 * rows + 0.6), dpi=110, layout="constrained")
+    figure = Figure(figsize=(3.2 * COLUMNS, 2.9 * rows + 0.6), dpi=DPI, layout="constrained")
     figure.suptitle(f"{title}: found (solid, score of {SHOWN_FROM} or more), there (dashed), difficult (dotted)")
     all_axes = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
     for axes in all_axes:

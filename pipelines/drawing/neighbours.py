@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pipelines.drawing.style import GREEN, ORANGE
+from pipelines.drawing.style import DPI, GREEN, ORANGE
 
 Pixels = NDArray[np.uint8]
 
@@ -31,7 +31,7 @@ def draw_neighbours(
     """`found` has for each network the numbers of what it finds; a frame tells whether the class is the query's."""
     count = next(iter(found.values())).shape[1]
     across = 1 + len(found) * count + (len(found) - 1)
-    figure = Figure(figsize=(0.62 * across + 0.4, 0.66 * len(queries) + 0.9), dpi=90, layout="constrained")
+    figure = Figure(figsize=(0.62 * across + 0.4, 0.66 * len(queries) + 0.9), dpi=DPI, layout="constrained")
     figure.suptitle(title, fontsize=10)
     widths = [1.0] + [1.0] * count + ([0.3] + [1.0] * count) * (len(found) - 1)
     grid = figure.subplots(len(queries), across, squeeze=False, width_ratios=widths)

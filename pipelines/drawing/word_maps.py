@@ -7,39 +7,65 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from pipelines.drawing.style import DPI
 
 NUMBERED = 3
+LETTERS = 22  # of a file's name; more would run into the next one
+SHADES = "viridis"  # differ in lightness as well; lines part words whose shades are alike
+
+Segment = list[tuple[float, float]]
 
 
 def draw_word_maps(
     images_NHWC: NDArray[np.uint8], words_NHW: NDArray[np.uint16], names: Sequence[str], title: str
 ) -> Figure:
     across = len(images_NHWC)
-    figure = Figure(figsize=(1.75 * across, 4.1), dpi=DPI, layout="constrained")
+    figure = Figure(figsize=(1.75 * across, 4.2), dpi=DPI, layout="constrained")
     figure.suptitle(title)
     plain, mapped = figure.subplots(2, across, squeeze=False)
     for axes, image, name in zip(plain, images_NHWC, names, strict=True):
         axes.imshow(image)
-        axes.set_title(name, fontsize=7)
+        axes.set_title(short(name), fontsize=7)
         axes.axis("off")
     for axes, image, words in zip(mapped, images_NHWC, words_NHW, strict=True):
         _overlay(axes, image, words)
     return figure
 
 
+def short(name: str) -> str:
+    """The end of a file's path, which tells most."""
+    last = name.rpartition("/")[2]
+    return last if len(last) <= LETTERS else "…" + last[1 - LETTERS :]
+
+
 def _overlay(axes: Axes, image: NDArray[np.uint8], words: NDArray[np.uint16]) -> None:
     size, (h, w) = image.shape[0], words.shape
     axes.imshow(image.mean(2), cmap="gray", vmin=0, vmax=255)
-    painted = colormaps["turbo"](words * 0.618034 % 1)  # a word has its colour in every image
+    painted = colormaps[SHADES](words * 0.618034 % 1)  # a word has its colour in every image
     painted[..., 3] = 0.5
     axes.imshow(painted, extent=(-0.5, size - 0.5, size - 0.5, -0.5), interpolation="nearest")
+    scaled = np.array([size / w, size / h])
+    lines = [np.array(segment) * scaled - 0.5 for segment in borders(words)]
+    axes.add_collection(LineCollection(lines, colors="white", linewidths=0.6))
     here, counts = np.unique(words, return_counts=True)
     for word in here[np.argsort(-counts, kind="stable")][:NUMBERED]:
         y, x = np.argwhere(words == word)[0]
         at = ((x + 0.5) * size / w - 0.5, (y + 0.5) * size / h - 0.5)
-        axes.text(*at, str(word), fontsize=5.5, ha="center", va="center", color="white", weight="bold")
+        outlined = [withStroke(linewidth=1.6, foreground="black")]
+        axes.text(
+            *at, str(word), fontsize=6, ha="center", va="center", color="white", weight="bold", path_effects=outlined
+        )
     axes.axis("off")
+
+
+def borders(words_HW: NDArray[np.uint16]) -> list[Segment]:
+    """Where a word ends and another begins, in positions: x from 0 to the width, y from 0 to the height."""
+    right = np.argwhere(words_HW[:, 1:] != words_HW[:, :-1])
+    below = np.argwhere(words_HW[1:] != words_HW[:-1])
+    upright = [[(x + 1.0, float(y)), (x + 1.0, y + 1.0)] for y, x in right.tolist()]
+    return upright + [[(float(x), y + 1.0), (x + 1.0, y + 1.0)] for y, x in below.tolist()]

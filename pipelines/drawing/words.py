@@ -1,4 +1,4 @@
-"""Visual words as blocks of 4x4 patches, as in the paper: often used ones, those of one class, any, rare ones."""
+"""Visual words as blocks of 4x4 patches, as in the paper: often used ones, the purest, any, rare ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def words_figure(
 ) -> Figure:
     """`patches` are [words, 16, side, side, 3], and `told` says of each of these words what it is.
 
-    Without `words`, numbers of some, it shows frequent ones, those of one class, any and rare ones.
+    Without `words`, numbers of some, it shows frequent ones, the purest, any and rare ones.
     """
     rows = in_rows(told, words) if words else chosen(told)
     across = max(3, *map(len, rows.values()))  # room for the title
@@ -47,14 +47,16 @@ def in_rows(told: Sequence[dict[str, Any]], words: Sequence[int]) -> dict[str, l
 
 
 def chosen(told: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
-    """Which words a picture shows, by their numbers in `told`; without labels none is of one class."""
-    full = [i for i, word in enumerate(told) if len(word["images"]) >= GRID * GRID] or [*range(len(told))]
+    """Which words a picture shows, by their numbers in `told`: those that fill a block; without labels none is pure."""
+    full = [i for i, word in enumerate(told) if len(word["images"]) >= GRID * GRID]
+    rarest = f"rarest with\n{GRID * GRID} images" if len(full) < len(told) and full else "rarest"
+    full = full or [*range(len(told))]
     by_share = sorted(full, key=lambda i: -told[i]["share"])
     rows = {"most frequent": by_share[:ACROSS]}
     if told and told[0]["purity"] is not None:
-        rows["of one class"] = sorted(full, key=lambda i: -told[i]["purity"])[:ACROSS]
+        rows["purest"] = sorted(full, key=lambda i: -told[i]["purity"])[:ACROSS]
     rows["any"] = np.random.default_rng(0).permutation(full)[:ACROSS].tolist()
-    rows["rarest"] = by_share[-ACROSS:][::-1]
+    rows[rarest] = by_share[-ACROSS:][::-1]
     return rows
 
 

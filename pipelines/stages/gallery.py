@@ -13,6 +13,7 @@ from pipelines.stages.features import read_features
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import clean_view, count_of, data_of, labels_of, row_reader
 from pipelines.stages.scoring import label_obstacle, on_worker
+from pipelines.stages.signed import signed
 from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
 
 METHODS = {"tsne": "t-SNE", "umap": "UMAP"}
@@ -33,7 +34,7 @@ class Gallery(ModelStage):
 
     name = "gallery"
     title = "figures"
-    version = 1
+    version = 2
 
     def estimate(self) -> Estimate:
         from pipelines.drawing.scatter import MOST
@@ -49,7 +50,7 @@ def _draw_all(gallery: Gallery, work: Workspace) -> list[str]:
 
     names = []
     for name, draw in figures_of(gallery).items():
-        work.write_via(f"{name}.png", partial(save_png, draw()))
+        work.write_via(f"{name}.png", partial(save_png, signed(draw(), gallery.images)))
         names.append(f"{name}.png")
     return names
 

@@ -1,7 +1,8 @@
 """patches: what each visual word looks like, as the patches nearest to its centroid, each from another image.
 
 `patches.npy` is uint8 [words, 16, side, side, 3], white where a word has fewer; `sources.npy` has the images that they
-are from, made small; `words.json` tells of each word how often it occurs, which class it tells of, and its sources.
+are from, made small; `words.json` tells of each word how often it occurs, which class it tells of, its sources, and
+where in them the patches are.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bownet.nets.receptive_field import receptive_field
-from bownet.words.patches import Places, cut_patch, places_of
+from bownet.words.patches import Places, cut_patch, places_of, square_around
 from bownet.words.vocabulary import feature_maps
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of, names_of, pixels_of, shard_labels, shards_of
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
+from pipelines.stages.signed import signed
 from pipelines.stages.vocabulary import vocabulary_of
+from pipelines.stages.word_maps import word_maps_figure
 from pipelines.store import Artifact, Estimate, Workspace
 
 Names = dict[int, tuple[int, str]]  # of an image: its number in sources.npy, and its name
@@ -41,7 +44,7 @@ class WordPatches(ModelStage):
 
     name = "patches"
     title = "patches of words"
-    version = 1
+    version = 2
 
     def estimate(self) -> Estimate:
         looked_at = min(IMAGES, count_of(self.images, "train"))
@@ -63,21 +66,33 @@ class WordPatches(ModelStage):
             work.machine,
             self.label,
         )
-        patches, sources, names = _gather(cut, places, shown)
-        told = [self._tell(word, counts_KL, places, names) for word in shown.tolist()]
+        patches, sources, names, squares_P3 = _gather(cut, places, shown)
+        told = [self._tell(word, counts_KL, places, names, squares_P3) for word in shown.tolist()]
         work.write_npy("patches.npy", patches)
         work.write_npy("sources.npy", sources)
         work.write_json("words.json", told)
         title = f"{self.model}: visual words of {self.vocabulary.info['tap']}"
-        figure = words_figure(patches, told, title)
-        work.write_via("words.png", partial(save_png, figure))
-        return {"images": int(sum(row["stop"] - row["start"] for row in looked_at)), "figures": ["words.png"]}
+        maps_title = f"{self.model}: visual words of training images"
+        figures = {
+            "words.png": words_figure(patches, told, title),
+            "word-maps.png": word_maps_figure(self.images, self.words, maps_title),
+        }
+        for file, figure in figures.items():
+            work.write_via(file, partial(save_png, signed(figure, self.images)))
+        return {"images": int(sum(row["stop"] - row["start"] for row in looked_at)), "figures": [*figures]}
 
     @staticmethod
     def _here(places: Places, row: Row) -> NDArray[np.bool_]:
         return (places.image >= row["start"]) & (places.image < row["stop"])
 
-    def _tell(self, word: int, counts_KL: NDArray[np.int64], places: Places, names: Names) -> dict[str, Any]:
+    def _tell(
+        self,
+        word: int,
+        counts_KL: NDArray[np.int64],
+        places: Places,
+        names: Names,
+        squares_P3: NDArray[np.float64],
+    ) -> dict[str, Any]:
         """For people, and for the page that browses words."""
         of_class, total = counts_KL[word], max(1, int(counts_KL[word].sum()))
         here, categories = places.of(word), self.images.info["categories"]
@@ -90,6 +105,7 @@ class WordPatches(ModelStage):
             "images": [names[i][1] for i in here.image.tolist()],
             "sources": [names[i][0] for i in here.image.tolist()],
             "places": np.stack([here.row, here.column], 1).tolist(),
+            "squares": squares_P3[places.word == word].round(4).tolist(),  # top, left, side; of the image's side
         }
 
 
@@ -101,7 +117,7 @@ def some_shards(rows: list[Row]) -> list[Row]:
 
 
 def words_to_show(counts_KL: NDArray[np.int64]) -> NDArray[np.int64]:
-    """All words that occur; of more than can be shown a quarter each: frequent, rare, of one class, any."""
+    """All words that occur; of more than can be shown a quarter each: frequent, rare, purest, any."""
     counts_K = counts_KL.sum(1)
     used = np.flatnonzero(counts_K)
     if len(used) <= WORDS:
@@ -138,15 +154,18 @@ def _cut(row: Row, stage: WordPatches, places: Places) -> Row:
     teacher = teacher_of(stage.teacher)
     field = receptive_field(teacher, vocabulary_of(stage.vocabulary).tap)
     side = min(field.side, pixels.shape[1] // 2)
-    made = []
+    made, squares = [], []
     for i in here.tolist():
         y, x = field.centre(int(places.row[i])), field.centre(int(places.column[i]))
-        made.append(_small(cut_patch(pixels[int(places.image[i]) - row["start"]], y, x, side)))
+        image = pixels[int(places.image[i]) - row["start"]]
+        made.append(_small(cut_patch(image, y, x, side)))
+        squares.append(np.array(square_around(len(image), image.shape[1], y, x, side)) / len(image))
     numbers = np.unique(places.image[here])
     small = np.stack([_small(pixels[i - row["start"]]) for i in numbers.tolist()])
     return {
         "here": here,
         "patches": np.stack(made),
+        "squares": np.stack(squares),
         "numbers": numbers,
         "sources": small,
         "names": [names[i - row["start"]] for i in numbers.tolist()],
@@ -161,14 +180,16 @@ def _small(pixels_HWC: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _gather(
     cut: list[Row], places: Places, shown: NDArray[np.int64]
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8], Names]:
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8], Names, NDArray[np.float64]]:
     side = cut[0]["patches"].shape[1]
     out = np.full((len(shown), EACH, side, side, 3), 255, np.uint8)
     rank = np.arange(len(places)) - np.searchsorted(places.word, places.word)
     slot = np.searchsorted(shown, places.word)
     names: Names = {}
+    squares_P3 = np.zeros((len(places), 3))
     for part in cut:
+        squares_P3[part["here"]] = part["squares"]
         out[slot[part["here"]], rank[part["here"]]] = part["patches"]
         for number, name in zip(part["numbers"].tolist(), part["names"], strict=True):
             names[number] = (len(names), name)
-    return out, np.concatenate([part["sources"] for part in cut]), names
+    return out, np.concatenate([part["sources"] for part in cut]), names, squares_P3

@@ -22,6 +22,7 @@ from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import clean_view, count_of, data_of, row_reader
 from pipelines.stages.scoring import on_worker
 from pipelines.stages.shards import teacher_of
+from pipelines.stages.signed import signed
 from pipelines.stages.student import HEAD, TrainStudent
 from pipelines.stages.vocabulary import vocabulary_of
 from pipelines.store import Artifact, Estimate, Workspace
@@ -42,7 +43,7 @@ class Predictions(ModelStage):
 
     name = "predictions"
     title = "predicted words"
-    version = 1
+    version = 2
 
     def estimate(self) -> Estimate:
         return Estimate(f"{min(IMAGES, count_of(self.images, 'test'))} test images", disk_bytes=1 << 20)
@@ -56,7 +57,7 @@ def _draw(stage: Predictions, work: Workspace) -> list[str]:
 
     if (figure := predictions_figure(stage)) is None:
         return []
-    work.write_via("predictions.png", partial(save_png, figure))
+    work.write_via("predictions.png", partial(save_png, signed(figure, stage.images)))
     return ["predictions.png"]
 
 

@@ -7,7 +7,12 @@ import pytest
 from PIL import Image
 
 from bownet.config import Data, Net, Vocabulary
+from pipelines.drawing.lines import draw_lines
 from pipelines.drawing.neighbours import nearest
+from pipelines.drawing.save import save
+from pipelines.drawing.style import sign
+from pipelines.drawing.word_maps import borders, short
+from pipelines.drawing.words import chosen
 from pipelines.machine import Machine
 from pipelines.stages.features import Features
 from pipelines.stages.gallery import Gallery
@@ -16,6 +21,7 @@ from pipelines.stages.patches import EACH, WordPatches, some_shards, words_to_sh
 from pipelines.stages.pictures import load_split
 from pipelines.stages.teacher import RandomNet
 from pipelines.stages.vocabulary import BuildVocabulary
+from pipelines.stages.word_maps import some_images
 from pipelines.stages.words import Quantize, load_words
 from pipelines.store import Artifact, Store
 
@@ -52,6 +58,7 @@ def test_patches_are_where_their_words_are(made: dict[str, Artifact]) -> None:
             assert words[number, row, column] == word["word"]
             top, left = (min(max(round(2 * at + 0.5 - 6), 0), 12) for at in (row, column))
             np.testing.assert_array_equal(patches[slot, i], pixels[number, top : top + 12, left : left + 12])
+            assert word["squares"][i] == [round(top / 24, 4), round(left / 24, 4), 0.5]
             checked += 1
     assert checked > 20
 
@@ -69,10 +76,53 @@ def test_shares_and_classes_are_counted(made: dict[str, Artifact]) -> None:
 
 def test_figures_are_pictures(made: dict[str, Artifact]) -> None:
     assert made["gallery"].info["figures"] == ["tsne.png", "neighbours.png"]  # there is no classifier, no training
+    assert made["patches"].info["figures"] == ["words.png", "word-maps.png"]
     for name in ("patches", "gallery"):
         for file in made[name].info["figures"]:
             with Image.open(Path(made[name].local_path(file))) as picture:
                 assert min(picture.size) > 300
+
+
+def test_images_with_word_maps_are_of_several_shards_and_classes(made: dict[str, Artifact]) -> None:
+    some = some_images(made["images"], 6)
+    assert [row["name"] for row, _ in some] == ["train-00000"] * 2 + ["train-00001"] * 2 + ["train-00002"] * 2
+    labels = [made["images"].read_json(f"{row['name']}.json")["labels"][i] for row, i in some]
+    assert len(set(labels)) == 6
+
+
+def test_borders_between_words_by_hand() -> None:
+    """Of [[1, 1], [1, 2]]: left of the 2 and above it."""
+    words = np.array([[1, 1], [1, 2]], np.uint16)
+    assert borders(words) == [[(1.0, 1.0), (1.0, 2.0)], [(1.0, 1.0), (2.0, 1.0)]]
+
+
+def test_long_names_are_shortened_at_their_beginning() -> None:
+    assert short("n01440764/n01440764_10026.JPEG") == "n01440764_10026.JPEG"
+    assert short("a/an-image-with-a-very-long-name-0001.jpg") == "…ry-long-name-0001.jpg"
+
+
+def test_rows_of_words_say_what_was_left_out() -> None:
+    told = [{"images": ["a"] * n, "share": s, "purity": p} for n, s, p in ((16, 0.5, 0.2), (16, 0.3, 0.9), (3, 0.2, 1))]
+    assert chosen(told) == {
+        "most frequent": [0, 1],
+        "purest": [1, 0],
+        "any": chosen(told)["any"],
+        "rarest with\n16 images": [1, 0],
+    }
+    assert [*chosen(told[:2])][-1] == "rarest"
+
+
+@pytest.mark.parametrize("format", ["png", "svg", "pdf"])
+def test_the_same_figure_has_the_same_bytes(format: str, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        figure = draw_lines({"one": [(1.0, 2.0, 0.5)], "two": [(1.0, 3.0, 0.5)]}, "made", "n", "%")
+        sign(figure, "the data")
+        sign(figure, "the run")
+        save(figure, tmp_path / name, format)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    if format == "svg":
+        assert "the run" in (tmp_path / "a").read_text()
+        assert "the data" not in (tmp_path / "a").read_text()
 
 
 def test_neighbours_by_hand() -> None:

@@ -1,0 +1,19 @@
+"""A figure and the images that it is of go in; the figure comes out with a line below it that tells their scale.
+
+Artifacts are shared by runs, so that no run stands there: who draws a figure of one run writes that over it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.stages.pictures import count_of, data_of
+from pipelines.store import Artifact
+
+
+def signed(figure: Any, images: Artifact) -> Any:
+    from pipelines.drawing.style import sign
+
+    data = data_of(images)
+    sign(figure, f"{data.kind}: {count_of(images, 'train'):,} training images of {data.image_size} pixels")
+    return figure
