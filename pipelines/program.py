@@ -118,9 +118,10 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
     }
     where = {"tracking_uri": without_password(uri), "experiment_id": tracking.experiment_id}
     record = Record(run_id, settings, report["rows"], report["seconds"], where, {}, report["stages"])
-    page = _page(record, store.root) if options.figures else None
-    if page is not None and is_local(page):
-        tracking.log_file(Path(page))
+    *pictures, page = _to_look_at(record, rows, store.root) if options.figures else [None]
+    for file in (*pictures, page):
+        if file is not None and is_local(file):
+            tracking.log_file(Path(file))
     tracking.finish(report["rows"])
     report["mlflow"]["run_id"] = tracking.run_id  # a server that was away at the start may have come since
     write_record(store.root, record)
@@ -132,10 +133,12 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
     console.print(f"\n{report['seconds']:.0f} s. Compare runs {how_to_look(uri)}", soft_wrap=True)
 
 
-def _page(record: Record, root: str) -> str:
+def _to_look_at(record: Record, rows: list[Row], root: str) -> list[str]:
+    """Where the figures over all networks are and, last, the page that has everything."""
     from pipelines.reporting.page import write_page  # here, as a run needs matplotlib in its end only
+    from pipelines.run_figures import write_figures
 
-    return write_page(record, root)
+    return [*write_figures(record, rows[-1], root), write_page(record, root)]
 
 
 def preflight(options: Running, store: Store, plan: Plan) -> None:

@@ -7,32 +7,41 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping
 from html import escape
 from importlib import resources
 from typing import Any
 
 from pipelines.presets import PRESETS
-from pipelines.records import Record
+from pipelines.records import Record, origin
 from pipelines.reporting.collect import flat, paper_report
 from pipelines.reporting.cost import cost_of
 from pipelines.reporting.html import table_html
 from pipelines.reporting.model import Report, numbered
 from pipelines.reporting.stage_graph import draw_graph, nodes_of
-from pipelines.reporting.vocabulary_browser import browser
+from pipelines.reporting.vocabulary_browser import ALL, browser
 from pipelines.results import cell, columns_of, comparisons, differences, heading, marked
+from pipelines.run_figures import OVER_NETWORKS, folder_of
 from pipelines.store import Artifact, Folder, StoreError
 
 CAPTIONS = {
+    "fewshot": "Few-shot accuracy over the number of images of a class.",
+    "rounds": "Linear accuracy over rounds; means over the seeds that the store has.",
+    "vocabulary-size": "Linear accuracy over the number of words; means over the seeds that the store has.",
     "words": "Visual words: the patches nearest to each centroid, each from another image.",
+    "word-maps": "Training images with their words laid over them; the same word has the same colour everywhere.",
     "health": "How words are used, and how k-means converged.",
     "predictions": "The words that the student gives the most weight to, for test images and perturbed ones.",
     "tsne": "A map of the features of test images (t-SNE).",
     "neighbours": "Test images and those with the nearest features; a green solid frame: of the same class.",
     "confusion": "What the linear classifier takes for what.",
     "training": "Training, epoch by epoch.",
-    "detections": "Objects found in test images.",
+    "pictures": "Objects found in test images.",
 }
+
+
+ALL_NETWORKS = "All networks"
 
 
 def write_page(record: Record, root: str) -> str:
@@ -91,9 +100,14 @@ def _beside_the_paper(record: Record, root: str) -> str:
     whole = paper_report([record], root)
     filled = [t for t in whole.tables if any(c and c.runs for r in t.rows for line in r.lines for c in line.cells)]
     numbers = numbered(Report(whole.title, tuple(filled)))
-    return "".join(
+    tables = "".join(
         f'<h3>{escape(table.title)}</h3><div class="scroll">{table_html(table, numbers)}</div>' for table in filled
     )
+    runs = "".join(
+        f'<li id="run-{n}" value="{n}">run {escape(", ".join(one.run for one in some))}</li>'
+        for some, n in numbers.items()
+    )
+    return f"{tables}<ol>{runs}</ol>" if numbers else tables
 
 
 def _artifact(root: str, ref: str) -> Artifact:
@@ -102,13 +116,18 @@ def _artifact(root: str, ref: str) -> Artifact:
 
 
 def pictures_of(record: Record, root: str) -> Iterator[tuple[str, str, bytes]]:
-    """Model, kind and PNG of every figure of a run."""
+    """Model, kind and PNG of every figure of a run; those over all its networks come first."""
+    folder = folder_of(record.run, root)
+    for kind in OVER_NETWORKS:
+        if folder.exists(f"{kind}.png"):
+            yield ALL_NETWORKS, kind, folder.read_bytes(f"{kind}.png")
     for row in record.rows:
         for ref in row.get("artifacts", {}).values():
             try:
                 artifact = _artifact(root, ref)
                 for file in artifact.info.get("figures", ()):
-                    yield row["name"], file.rpartition(".")[0], artifact.read_bytes(file)
+                    kind = re.sub(r"-\d+$", "", file.rpartition(".")[0])  # of pictures-01 and pictures-02
+                    yield row["name"], kind, artifact.read_bytes(file)
                 if "words" in artifact.manifest()["inputs"] and artifact.stage_name == "patches":
                     words = _artifact(root, artifact.manifest()["inputs"]["words"])
                     yield row["name"], "health", words.read_bytes("health.png")
@@ -121,9 +140,10 @@ def _figures(record: Record, root: str) -> str:
     for model, kind, picture in pictures_of(record, root):
         source = "data:image/png;base64," + base64.b64encode(picture).decode()
         caption = escape(CAPTIONS.get(kind, kind))
+        of = escape(f"{model}; {origin(record)}")
         models.setdefault(model, []).append(
             f'<figure><img src="{source}" alt="{escape(model)}: {caption}" loading="lazy">'
-            f"<figcaption>{caption}</figcaption></figure>"
+            f"<figcaption>{caption} <small>{of}</small></figcaption></figure>"
         )
     return "".join(
         f'<h3>{escape(model)}</h3><div class="figures">{"".join(figures)}</div>' for model, figures in models.items()
@@ -132,13 +152,13 @@ def _figures(record: Record, root: str) -> str:
 
 def _vocabularies(record: Record, root: str) -> str:
     parts: list[str] = []
-    for row in record.rows:
-        ref = row.get("artifacts", {}).get("patches")
-        if ref is not None:
-            try:
-                parts.append(f"<h3>What {escape(row['name'])} predicts</h3>{browser(_artifact(root, ref), len(parts))}")
-            except StoreError:  # deleted since
-                continue
+    refs = {row["name"]: ref for row in record.rows if (ref := row.get("artifacts", {}).get("patches")) is not None}
+    for name, ref in refs.items():
+        try:
+            words = browser(_artifact(root, ref), len(parts), ALL // len(refs))
+        except StoreError:  # deleted since
+            continue
+        parts.append(f"<h3>What {escape(name)} predicts</h3>{words}")
     return "".join(parts)
 
 

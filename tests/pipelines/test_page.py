@@ -1,16 +1,23 @@
 """The page of a real run: opened in a real browser where there is one, and never able to carry out what names say."""
 
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from pipelines.command_line import parse
 from pipelines.records import Record, read_records
 from pipelines.reporting.page import page_of
 from pipelines.reporting.stage_graph import Node, depths, needed_arrows
-from pipelines.reporting.vocabulary_browser import in_script
+from pipelines.reporting.vocabulary_browser import browser as vocabulary_browser
+from pipelines.reporting.vocabulary_browser import data_that_fit, in_script, in_turns
+from pipelines.store import Artifact, Folder
+
+WORDS = 200  # of the vocabulary that is made by hand
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +57,36 @@ def test_it_has_every_figure_of_every_network(file: Path) -> None:
     assert 'alt="BoWNet: Visual words' in text
     assert 'alt="BoWNet: How words are used' in text
     assert 'alt="BoWNet: The words that the student' in text
+    assert 'alt="BoWNet: Training images with their words' in text
+    assert text.index('alt="All networks: Few-shot accuracy') < text.index('alt="random: ')
+
+
+def test_every_figure_tells_its_run_and_scale(file: Path, record: Record) -> None:
+    captions = re.findall("<figcaption>.*?</figcaption>", file.read_text())
+    assert len(captions) > 10
+    assert all(f"smoke, tiny scale, seed 0, run {record.run[:8]}</small>" in caption for caption in captions)
+
+
+def test_pages_of_detections_have_a_caption(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path), "artifacts/detection/k")
+    folder.write_json("manifest.json", {"info": {"figures": ["pictures-01.png"]}, "inputs": {}})
+    folder.write_bytes("pictures-01.png", b"")
+    row = {"name": "R50", "metrics": {}, "protocol": {}, "artifacts": {"detection": "detection/k"}}
+    page = page_of(Record("r", {"seed": 0}, [row], 1.0), str(tmp_path))
+    assert 'alt="R50: Objects found in test images."' in page
+
+
+def test_numbers_beside_the_paper_link_to_runs_on_the_page(tmp_path: Path) -> None:
+    exp = parse(None, ["cifar100/rotnet", "--scale", "tiny", "--data.kind", "scenes"]).experiment
+    rows = [
+        {"name": name, "metrics": {"linear/top1": 50.0}, "protocol": {}, "artifacts": {"backbone": "student/none"}}
+        for name in ("RotNet", "BoWNet")
+    ]
+    page = page_of(Record("the-run", exp.model_dump(mode="json"), rows, 1.0), str(tmp_path))
+    wanted = set(re.findall(r'href="#([^"]+)"', page))
+    assert "run-1" in wanted
+    assert wanted <= set(re.findall(r'id="([^"]+)"', page))
+    assert '<li id="run-1" value="1">run the-run</li>' in page
 
 
 def test_names_are_text_and_nothing_else(record: Record, smoke: dict[str, Any]) -> None:
@@ -67,14 +104,123 @@ def test_a_graph_has_only_the_arrows_that_it_needs() -> None:
     assert needed_arrows(nodes) == {"a": [], "b": ["a"], "c": ["b"]}
 
 
-def test_in_a_browser(browser: Any, file: Path) -> None:
-    """Words are found, sorted and opened, by mouse and by keyboard; nothing is said on the console."""
-    page = browser.new_page(viewport={"width": 390, "height": 800})  # a phone
+def words_by_hand() -> list[dict[str, Any]]:
+    """Word i is used more than i - 1, is of class i mod 3 and the purer the nearer i is to 100; two share an image."""
+    return [
+        {
+            "word": i,
+            "share": (i + 1) / 20100,
+            "class": ("cat", "dog", "bird")[i % 3],
+            "purity": 1 - abs(i - 100) / 400,
+            "images": [f"image {i // 2}"],
+            "sources": [i // 2],
+            "squares": [[0.25, 0.5, 0.5]],
+        }
+        for i in range(WORDS)
+    ]
+
+
+def test_words_are_taken_from_every_order_in_turns() -> None:
+    told = words_by_hand()
+    order = in_turns(told)
+    assert sorted(order) == [*range(WORDS)]
+    assert order[:3] == [199, 0, 100]
+    some = set(order[:40])
+    assert some > {*range(191, 200), *range(9), *range(96, 104)}
+    assert in_turns([{**word, "purity": None} for word in told])[:2] == [199, 0]
+
+
+def test_a_page_has_as_many_words_as_there_is_room_for() -> None:
+    told, pictures = words_by_hand(), np.zeros((WORDS, 16, 4, 4, 3), np.uint8)
+    sources = np.zeros((WORDS // 2, 8, 8, 3), np.uint8)
+    whole = data_that_fit(told, pictures, sources, 10_000_000)
+    assert [word["word"] for word in whole["words"]] == [*range(WORDS)]
+    assert len(whole["sources"]) == WORDS // 2  # each once
+    part = data_that_fit(told, pictures, sources, 100_000)
+    assert 10 < len(part["words"]) < WORDS
+    assert 80_000 < len(in_script(part)) < 101_000
+    assert {0, 100, 199} <= {word["word"] for word in part["words"]}
+    assert all(source < len(part["sources"]) for word in part["words"] for source in word["sources"])
+    assert len(data_that_fit(told, pictures, sources, 0)["words"]) == 1
+
+
+def heard(page: Any) -> tuple[list[str], list[str]]:
+    """What a page says on the console, and what it asks for."""
     said: list[str] = []
     asked: list[str] = []
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
+    return said, asked
+
+
+def test_words_are_sorted_filtered_and_continued(browser: Any, record: Record, tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path), "artifacts/patches/k")
+    folder.write_json("words.json", words_by_hand())
+    folder.write_npy("patches.npy", np.zeros((WORDS, 16, 4, 4, 3), np.uint8))
+    folder.write_npy("sources.npy", np.zeros((WORDS // 2, 8, 8, 3), np.uint8))
+    folder.write_json("manifest.json", {})
+    made = vocabulary_browser(Artifact("patches", "k", str(tmp_path)), 0)
+    around = page_of(replace(record, rows=[], stages=[]), str(tmp_path))
+    (tmp_path / "page.html").write_text(around.replace("<main>", f"<main>{made}"))
+
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    said, _ = heard(page)
+    page.goto((tmp_path / "page.html").as_uri())
+    words, count, more = page.locator(".word"), page.locator("output"), page.get_by_role("button", name="more")
+
+    def first(n: int) -> list[int]:
+        return [int(text.split()[1].strip(",")) for text in words.all_inner_texts()[:n]]
+
+    assert (words.count(), count.inner_text()) == (96, "96 of 200 words")
+    more.click()
+    assert (words.count(), count.inner_text()) == (192, "192 of 200 words")
+    more.click()
+    assert (words.count(), more.is_visible()) == (200, False)
+    sort = page.get_by_label("Sort")
+    for order, expected in {"share": [199, 198, 197], "rare": [0, 1, 2], "purity": [100, 99, 101]}.items():
+        sort.select_option(order)
+        assert first(3) == expected
+    page.get_by_label("Find").fill("DOG")
+    sort.select_option("number")
+    assert first(4) == [1, 4, 7, 10]
+    assert count.inner_text() == "67 of 67 words"
+    words.nth(1).click()
+    assert "image 2" in page.locator(".detail").inner_text()
+    assert page.locator(".block").bounding_box()["width"] > 300
+    image, spot = page.locator(".source img").bounding_box(), page.locator(".spot").bounding_box()
+    assert spot["y"] - image["y"] == pytest.approx(image["height"] / 4, abs=1)
+    assert spot["x"] - image["x"] == pytest.approx(image["width"] / 2, abs=1)
+    assert spot["width"] == pytest.approx(image["width"] / 2, abs=1)
+    assert said == []
+
+
+def test_on_a_desk_and_on_paper(browser: Any, file: Path) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    said, _ = heard(page)
+    page.goto(file.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    tops = [page.locator("figure").nth(i).bounding_box()["y"] for i in (1, 2)]
+    assert tops[0] == tops[1]  # beside each other
+    assert page.locator("details[open]").count() == 0
+    page.evaluate("addEventListener('beforeprint', () => { window.folded = count(); })")
+    page.evaluate("window.count = () => document.querySelectorAll('details:not([open])').length")
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    assert page.evaluate("window.folded") == 0
+    assert page.locator("details[open]").count() == 0
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 700, "height": 1000})
+    graph = page.locator("#stages ~ .scroll svg").bounding_box()
+    assert graph["x"] + graph["width"] <= 700
+    assert page.evaluate("document.documentElement.scrollWidth") <= 700
+    assert page.locator("nav").is_hidden()
+    assert said == []
+
+
+def test_in_a_browser(browser: Any, file: Path) -> None:
+    """Words are found, sorted and opened, by mouse and by keyboard; nothing is said on the console."""
+    page = browser.new_page(viewport={"width": 390, "height": 800})  # a phone
+    said, asked = heard(page)
     page.goto(file.as_uri())
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     words = page.locator(".word")
@@ -93,7 +239,8 @@ def test_in_a_browser(browser: Any, file: Path) -> None:
     detail = page.locator(".detail")
     assert detail.is_visible()
     assert f"word {number}" in detail.inner_text()
-    assert detail.locator("img").count() > 0
+    assert detail.locator(".block").is_visible()
+    assert detail.locator(".source img").count() == detail.locator(".spot").count() > 0
     detail.get_by_text("close").click()
     assert detail.is_hidden()
     assert said == []

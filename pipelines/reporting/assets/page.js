@@ -1,5 +1,5 @@
 "use strict";
-// A browser of visual words: filters by number or class, sorts, and shows where a word's patches are from.
+// A browser of visual words: filters by number or class, sorts, shows a word's patches large and where they are from.
 for (const browser of document.querySelectorAll("[data-words]")) {
   const data = JSON.parse(document.getElementById(browser.dataset.words).textContent);
   const find = browser.querySelector("input"), order = browser.querySelector("select");
@@ -37,13 +37,21 @@ for (const browser of document.querySelectorAll("[data-words]")) {
     close.onclick = () => { open(w, button); button.focus(); };
     const sources = element("div", { className: "sources" });
     w.sources.forEach((source, i) => {
-      const image = element("img", { src: data.sources[source], alt: `image ${w.images[i]}`, loading: "lazy" });
-      sources.append(element("div", {}, image, element("small", { textContent: w.images[i] })));
+      const image = element("img", { src: data.sources[source], alt: `image ${w.images[i]}` });
+      const frame = element("span", { className: "spot" });
+      const [top, left, side] = w.squares[i].map((x) => `${100 * x}%`);
+      Object.assign(frame.style, { top, left, width: side, height: side });
+      const picture = element("div", { className: "source" }, image, frame);
+      sources.append(element("div", {}, picture, element("small", { textContent: w.images[i] })));
     });
     detail.replaceChildren(
       element("div", { className: "tools" }, element("strong", { textContent: `word ${w.word}` }),
         element("span", { textContent: told(w) }), close),
-      element("p", { className: "soft", textContent: "The images that hold the patches nearest to it:" }), sources);
+      element("div", { className: "opened" },
+        element("img", { className: "block", src: w.block, alt: `patches of word ${w.word}, large` }),
+        element("div", {},
+          element("p", { className: "soft", textContent: "The images that these patches are from, in the same order; a frame is around each patch:" }),
+          sources)));
     detail.hidden = false;
     detail.scrollIntoView({ block: "nearest" });
   }
@@ -68,3 +76,11 @@ for (const browser of document.querySelectorAll("[data-words]")) {
   more.onclick = () => { shown += STEP; draw(); };
   draw();
 }
+
+// What is folded on the screen is read on paper.
+let folded = [];
+window.addEventListener("beforeprint", () => {
+  folded = [...document.querySelectorAll("details:not([open])")];
+  folded.forEach((part) => { part.open = true; });
+});
+window.addEventListener("afterprint", () => { folded.forEach((part) => { part.open = false; }); });
