@@ -158,7 +158,7 @@ def _explain(start: AnyOptions, arguments: Sequence[str]) -> None:
     settings = {**options.pop("experiment"), **options}
     settings["json"] = settings.pop("json_file")
     known = _names(settings)
-    flags = {"--dry-run", "--quiet", "--debug"}
+    flags = {"--dry-run", "--quiet", "--figures", "--debug"}
     known |= {flag[2:].replace("-", "_") for flag in flags} | {"no_" + flag[2:].replace("-", "_") for flag in flags}
     given: dict[str, list[str]] = {}
     for argument in arguments:
@@ -193,8 +193,8 @@ def in_one_line(error: ValidationError, model: type[BaseModel]) -> str:
     """`vocabulary.size=70000: use 2..65536 (Number of visual words K)` from a validation error."""
     first = error.errors()[0]
     path = [str(part) for part in first["loc"] if isinstance(part, str)]
-    field = _field(model, path)
-    path = path[1:] if path[0] == "experiment" else path  # as on the command line
+    field = field_of(model, path)
+    path = path[1:] if path[:1] == ["experiment"] else path  # as on the command line; empty for a rule of the whole
     where = ".".join(path)
     reason = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error" and "=" in reason.partition(":")[0]:
@@ -207,7 +207,7 @@ def in_one_line(error: ValidationError, model: type[BaseModel]) -> str:
         about = (field.description or "").split(". ")[0].rstrip(".")
         if wanted:
             return f"{where}={first['input']}: use {', '.join(wanted)}{f' ({about})' if about else ''}"
-    return f"{where}={first['input']}: {reason}"
+    return f"{where}={first['input']}: {reason}" if where else reason
 
 
 def nearest_name(name: str, known: Any, prefix: str = "") -> str:
@@ -234,7 +234,8 @@ def _bounds(field: Any) -> str:
     return " and ".join(part for part in (low, f"at most {high}" if "le" in limits else high) if part)
 
 
-def _field(model: type[BaseModel], path: Sequence[str]) -> Any:
+def field_of(model: type[BaseModel], path: Sequence[str]) -> Any:
+    """The field that a dotted name leads to; None if there is none."""
     field = None
     for part in path:
         if part not in model.model_fields:
