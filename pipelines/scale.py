@@ -113,6 +113,11 @@ def reduced(exp: Experiment, scale: Scale) -> Experiment:
     return _changed(exp, **changes)
 
 
+def at_scale(exp: Experiment, scale: str) -> Experiment:
+    """The experiment of a preset as a run of this scale has it: one that is reduced by itself stays as it is."""
+    return reduced(exp, "small" if scale == "small" else "tiny") if exp.scale == "full" != scale else exp
+
+
 def of_kind(exp: Experiment, kind: str) -> Experiment:
     """The same experiment for another kind of data, whose path is still to be named; scenes need none.
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bownet.config import Experiment
+from bownet.masking import masked, without_password
 from pipelines.command_line import Options, nearest_name, parse, parse_known
 from pipelines.full import experiment
 from pipelines.machine import Resources, connect
@@ -31,11 +32,12 @@ from pipelines.plan import Plan
 from pipelines.program import guarded, preflight
 from pipelines.records import Record, read_records
 from pipelines.store import Folder, Store
+from pipelines.sweeps.metric import metric_of
 from pipelines.sweeps.named import NAMED
 from pipelines.sweeps.options import SweepOptions
-from pipelines.sweeps.space import Axis, Point, changed, drawn, grid, parse_space
+from pipelines.sweeps.space import Axis, Point, changed, checked, drawn, grid, parse_space
 from pipelines.sweeps.summary import Summary, draw, show, summaries
-from pipelines.sweeps.trial import Job
+from pipelines.sweeps.trial import Job, base_of
 from pipelines.sweeps.tuning import check_optuna, share, tune_trials
 
 
@@ -44,8 +46,7 @@ def points_of(name: str | None, options: SweepOptions, exp: Experiment) -> tuple
     axes = parse_space(options.space)
     if (name is None) == (not axes):
         raise ValueError(f"space: name a sweep ({', '.join(NAMED)}) or settings with --space, one of the two")
-    for axis in axes:
-        changed(exp, {axis.name: axis.low if axis.is_range else axis.values[0]})
+    axes = checked(axes, exp)
     if name is not None:
         if options.search != "grid":
             raise ValueError(f"search={options.search}: {name} has points of its own; use --space, or grid")
@@ -59,11 +60,12 @@ def points_of(name: str | None, options: SweepOptions, exp: Experiment) -> tuple
 def sweep(arguments: Sequence[str], console: Console) -> int:
     name, options, full = parsed(arguments)
     exp = full.experiment
-    if full.resources != Resources():
+    if full.resources != Resources(stall_minutes=full.resources.stall_minutes):
         raise ValueError("resources: a trial has one worker; use --cpus-per-trial and --gpus-per-trial")
     if options.scheduler == "asha" and not exp.proxy.every:
         exp = changed(exp, {"proxy.every": 1})
     points, axes = points_of(name, options, exp)
+    metric = metric_of(options.metric, [changed(exp, point.settings) for point in points] or [exp])
     seeds = range(exp.seed, exp.seed + options.seeds)
     store = Store(full.store)
     tried = [(point, seed) for point in points for seed in seeds]  # all seeds of a point follow each other
@@ -76,20 +78,24 @@ def sweep(arguments: Sequence[str], console: Console) -> int:
 
     from pipelines.tracking import Tracking, how_to_look, tracking_uri
 
-    title = name or " ".join(options.space)
+    title = name or without_password(" ".join(options.space))
     uri = tracking_uri(store.root)
-    said = {"sweep": options.model_dump(mode="json") | {"name": title}, **exp.model_dump(mode="json")}
+    said = masked({"sweep": options.model_dump(mode="json") | {"name": title}, **exp.model_dump(mode="json")})
     named = f"sweep {title}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    parent = Tracking(uri, exp.name, said, {}, named, None, {"sweep": title})
-    run = parent.run_id or f"local-{time.time_ns()}"
     cpus, gpus, most = share(options)
     settings = exp.model_dump(mode="json")
-    job = Job(title, run, settings, store.root, uri, cpus, gpus, options.metric, options.scheduler == "asha")
+    proxy, stall = options.scheduler == "asha", full.resources.stall_minutes * 60
+    job = Job(title, "", settings, store.root, uri, cpus, gpus, metric, proxy, stall)
+    parent = Tracking(uri, exp.name, said, {}, named, None, {"sweep": title, "sweep.base": base_of(job)})
+    parent.end_left_over()
+    run = parent.run_id or f"local-{time.time_ns()}"
+    job = replace(job, run=run)
     count = len(tried) or options.samples
     if not full.quiet:
         console.print(f"{title}: {count} trials, {most} at a time, {cpus} CPU{'s' * (cpus > 1)} each", soft_wrap=True)
     try:
         failed, early = tune_trials(job, tried, axes, options, most, console if not full.quiet else None)
+        parent.end_left_over()
         records = [record for record in read_records(store.root) if record.sweep.get("run") == run]
         made = summaries(records, [point.label for point in points])
         report(made, records, [*failed, *early], job, exp, full, console, parent)
@@ -160,13 +166,16 @@ def report(
             draw(made, job.metric, f"{reduced}{job.sweep} on {exp.name}", path)
             parent.log_file(path)
             Folder(job.root).write_bytes(f"sweeps/{job.run}.png", path.read_bytes())
-        console.print(f"figure: {job.root}/sweeps/{job.run}.png", soft_wrap=True)
+        console.print(f"figure: {without_password(job.root)}/sweeps/{job.run}.png", soft_wrap=True)
+    elif made:
+        known = ", ".join(dict.fromkeys(name for point in made for name in point.scores if not name.endswith("_ci95")))
+        console.print(f"no figure: no trial has {job.metric}; name another --metric: {known}", soft_wrap=True)
     if full.json_file:
         said = {
             "sweep": job.sweep,
             "run": job.run,
             "scale": exp.scale,
-            "points": [asdict(point) for point in made],
+            "points": masked([asdict(point) for point in made]),
             "told": list(told),
             "stages": [{"run": record.run, **stage} for record in records for stage in record.stages],
         }

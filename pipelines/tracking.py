@@ -206,6 +206,18 @@ class Tracking(Observer):
         self._outbox.put(lambda: self._client.log_artifact(self._run_of(None), str(path)))
         self._outbox.flush(0)  # it may be gone soon
 
+    def end_left_over(self) -> None:
+        """Runs of the same sweep whose program was killed, and of trials that were ended early, run no longer."""
+        base, sweep = self._tags["sweep.base"], self._tags["sweep"]
+
+        def end() -> None:
+            wanted = f"attributes.status = 'RUNNING' AND tags.`sweep.base` = '{base}'"
+            for run in self._client.search_runs([self._experiment], wanted, max_results=5000):
+                if run.info.run_id != self.run_id and run.data.tags.get("sweep") == sweep:
+                    self._client.set_terminated(run.info.run_id, "KILLED")
+
+        self._outbox.put(end)
+
     def fail(self) -> None:
         self._end("FAILED")
 

@@ -18,7 +18,7 @@ from pipelines.presets import PRESETS
 from pipelines.records import Record
 from pipelines.reporting.cost import cost_of
 from pipelines.reporting.model import Cell, Line, Report, ReportTable, RowLines, RunLink
-from pipelines.scale import of_kind, reduced
+from pipelines.scale import at_scale, of_kind
 
 SCALES = ("full", "small", "tiny")
 UI = "http://127.0.0.1:5000"  # where `make mlflow` shows runs
@@ -43,7 +43,7 @@ def presets_of(record: Record) -> tuple[str, ...]:
 
 def unlike_preset(record: Record, preset: str) -> list[str]:
     """Settings of the run that are not the preset's at this scale and on this data: `vocabulary.size 64 (2048)`."""
-    exp = _at(PRESETS[preset](), record.scale, record.settings["data"]["kind"])
+    exp = preset_as(preset, record)
     mine, theirs = flat(record.settings), flat(exp.model_dump(mode="json"))
     return [
         f"{name} {mine[name]} ({theirs[name]})"
@@ -59,10 +59,9 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return made
 
 
-def _at(exp: Experiment, scale: str, kind: str) -> Experiment:
-    if exp.scale == "full" and scale in ("small", "tiny"):
-        exp = reduced(exp, "small" if scale == "small" else "tiny")
-    return of_kind(exp, kind)
+def preset_as(preset: str, record: Record) -> Experiment:
+    """The preset at the run's scale and on its kind of data."""
+    return of_kind(at_scale(PRESETS[preset](), record.scale), record.settings["data"]["kind"])
 
 
 def _matters(name: str, exp: Experiment) -> bool:

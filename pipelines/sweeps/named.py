@@ -6,14 +6,22 @@ import re
 from collections.abc import Callable
 
 from bownet.config import Experiment
+from pipelines.presets import PRESETS
+from pipelines.scale import at_scale
 from pipelines.sweeps.space import Point, label_of
 
 BASE = Point("base", {})
 
 
 def vocabulary_size(exp: Experiment) -> list[Point]:
-    """Impact of K: a quarter, a half, once and twice the experiment's, which is 512 to 4096 for cifar100/bownet."""
+    """Impact of K: a quarter, a half, once and twice the experiment's, which is 512 to 4096 for cifar100/bownet.
+
+    For imagenet-small/ the sizes of the paper's table, 2048, 8192 and 20000, at the experiment's scale.
+    """
     k = exp.vocabulary.size
+    if exp.name.startswith("imagenet-small/"):
+        rows = [at_scale(PRESETS[f"imagenet-small/bownet-conv4{end}"](), exp.scale) for end in ("", "-8192", "-20000")]
+        return [_plain({"vocabulary.size": row.vocabulary.size}) for row in rows]
     return [_plain({"vocabulary.size": size}) for size in dict.fromkeys(max(2, k * n // 4) for n in (1, 2, 4, 8))]
 
 
@@ -49,6 +57,7 @@ def findings(exp: Experiment) -> list[Point]:
     constant = {**_as_long_as_a_student(exp), "schedule": "step", "drops": ()}
     clustering = {
         "rounds": 0,
+        "per_round": (),
         "teacher.kind": "deeper_clustering",
         "teacher.clusters": max(2, min(512, k // 4)),
         "teacher.rotnet_first": exp.teacher.optimiser.model_dump(),
@@ -65,7 +74,7 @@ def findings(exp: Experiment) -> list[Point]:
         Point("a quarter of the words", {"vocabulary.size": max(2, k // 4)}),
         Point("twice the words", {"vocabulary.size": 2 * k}),
         Point("words of a middle layer", {"vocabulary.tap": middle}),
-        Point("two rounds", {"rounds": 2}),
+        Point("two rounds", {"rounds": 2, "per_round": ()}),
     ]
 
 

@@ -15,7 +15,7 @@ class SweepOptions(Settings):
     preset: str
     """The experiment that points change; --list of full.py shows them."""
     space: tuple[str, ...] = ()
-    """Settings and their values: name=v1,v2 or, for random and optuna, name=low..high."""
+    """Settings and their values: name=v1,v2 or, for random and optuna, name=low..high and name=low..high:log."""
     search: Literal["grid", "random", "optuna"] = "grid"
     """Every combination, --samples random ones, or --samples that Optuna proposes."""
     samples: Annotated[int, Field(ge=1, le=100_000)] = 10
@@ -24,8 +24,8 @@ class SweepOptions(Settings):
     """Each point is tried with so many seeds, from the experiment's own upwards."""
     scheduler: Literal["none", "asha"] = "none"
     """`asha` ends trials early whose nearest-neighbour proxy falls behind."""
-    metric: str = "linear/top1"
-    """Of the last network: what Optuna raises and the figure shows."""
+    metric: str | None = None
+    """Of the last network: what Optuna raises and the figure shows. None: the linear classifier's, of its last tap."""
     max_concurrent: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Trials at a time; None: as many as find CPUs or GPUs."""
     cpus_per_trial: Annotated[int, Field(ge=1, le=1024)] = 1

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bownet.config import Experiment
+from bownet.masking import masked, without_password
 from pipelines.full import experiment
 from pipelines.machine import Machine, tame_ray_data
 from pipelines.plan import Plan
@@ -23,6 +24,8 @@ from pipelines.progress import Record as Posted
 from pipelines.records import Record, write_record
 from pipelines.store import Store
 from pipelines.sweeps.space import changed, label_of
+
+WHOLE = 90  # of a training, as ASHA counts: its ninth and its third are whole numbers
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Job:
     gpus: float
     metric: str
     proxy: bool = False  # report the proxy of the last student as it learns
+    stall_seconds: float = 3600.0  # of resources.stall_minutes
 
 
 def run_trial(config: dict[str, Any], job: Job) -> None:
@@ -49,7 +53,7 @@ def run_trial(config: dict[str, Any], job: Job) -> None:
     board = start_board()
 
     def report(record: Posted) -> None:
-        tune.report({"proxy": record["knn"], "epoch": int(record["epoch"])})
+        tune.report(progress(record))
 
     with Collector(board, [report]):
         task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy="DEFAULT")(run_point)
@@ -57,9 +61,15 @@ def run_trial(config: dict[str, Any], job: Job) -> None:
     tune.report(final)
 
 
+def progress(record: Posted) -> dict[str, Any]:
+    """What Tune hears of an epoch: `progress` is the part of this trial's own epochs, of which others may have more."""
+    epoch, epochs = int(record["epoch"]), int(record["epochs"])
+    return {"proxy": record["knn"], "epoch": epoch, "progress": WHOLE * epoch / epochs}
+
+
 def run_point(point: dict[str, Any], job: Job, trial: Any) -> dict[str, Any]:
     """The experiment of a point, from plan to record; the proxy goes to the board `trial`. Returns what Tune hears."""
-    from pipelines.tracking import Tracking, without_password
+    from pipelines.tracking import Tracking
 
     tame_ray_data()
     exp = changed(Experiment.model_validate(job.settings), {**point["settings"], "seed": point["seed"]})
@@ -69,18 +79,21 @@ def run_point(point: dict[str, Any], job: Job, trial: Any) -> dict[str, Any]:
     experiment(exp, plan)
     board = start_board()
     gpu = job.gpus > 0
-    store.machine = Machine(1, job.cpus, gpu, job.cpus, None, board, None, True, job.gpus if gpu else 1.0)
-    settings = exp.model_dump(mode="json")
+    share = job.gpus if gpu else 1.0
+    store.machine = Machine(1, job.cpus, gpu, job.cpus, None, board, None, True, share, job.stall_seconds)
+    settings = masked(exp.model_dump(mode="json"))
     keys = {step.stage.label: step.artifact.ref for step in plan.steps}
     name = f"{point['label']}, seed {exp.seed}"
-    tracking = Tracking(job.uri, exp.name, settings, keys, name, job.run, {"sweep": job.sweep})
+    tags = {"sweep": job.sweep, "sweep.base": base_of(job)}
+    tracking = Tracking(job.uri, exp.name, settings, keys, name, job.run, tags)
     store.observer = tracking
     run = tracking.run_id or f"local-{time.time_ns()}"
     store.record_run(run, keys.values(), {"experiment": exp.name, "sweep": job.sweep})
     last = "BoWNet" if exp.rounds == 1 else f"BoWNet x{exp.rounds}"
 
     def tell(record: Posted) -> None:
-        if job.proxy and record["label"] == f"{last}: training" and "knn" in record and record["kind"] == "epoch":
+        looked = record["kind"] == "epoch" and "knn" in record and record["label"] == f"{last}: training"
+        if job.proxy and looked and record["epoch"] < record["epochs"]:  # after the last one a trial keeps its score
             trial.post.remote(record)
 
     try:
@@ -92,10 +105,10 @@ def run_point(point: dict[str, Any], job: Job, trial: Any) -> dict[str, Any]:
     tracking.finish(rows)
     where = {"tracking_uri": without_password(job.uri), "experiment_id": tracking.experiment_id}
     sweep = {"name": job.sweep, "run": job.run, "base": base_of(job), "label": point["label"]}
-    sweep |= {"settings": point["settings"]}
+    sweep |= {"settings": masked(point["settings"])}
     stages = [asdict(event) for event in store.events]
     write_record(job.root, Record(run, settings, rows, time.perf_counter() - started, where, sweep, stages))
-    final: dict[str, Any] = {"run": run, "epoch": exp.student.optimiser.epochs + 1}
+    final: dict[str, Any] = {"run": run, "epoch": exp.student.optimiser.epochs + 1, "progress": WHOLE + 1}
     return final | ({"score": rows[-1]["metrics"][job.metric]} if job.metric in rows[-1]["metrics"] else {})
 
 

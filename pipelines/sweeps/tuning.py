@@ -10,10 +10,11 @@ from typing import Any
 
 from rich.console import Console
 
+from bownet.masking import without_password
 from pipelines.ending import root_cause
 from pipelines.sweeps.options import SweepOptions
 from pipelines.sweeps.space import Axis, Point
-from pipelines.sweeps.trial import Job, run_trial
+from pipelines.sweeps.trial import WHOLE, Job, run_trial
 
 
 def share(options: SweepOptions) -> tuple[int, float, int]:
@@ -55,13 +56,13 @@ def tune_trials(
         given = [{"label": p.label, "settings": dict(p.settings), "seed": seed} for p, seed in tried]
         space: dict[str, Any] = {"point": tune.grid_search(given)}
     else:
-        space = {a.name: tune.uniform(a.low, a.high) if a.is_range else tune.choice(list(a.values)) for a in axes}
+        space = {axis.name: domain(axis) for axis in axes}
     config = tune.TuneConfig(
         num_samples=1 if tried else options.samples,
         max_concurrent_trials=most,
         trial_dirname_creator=lambda trial: trial.trial_id,
         search_alg=None if tried else optuna(job),
-        scheduler=asha(job) if options.scheduler == "asha" else None,
+        scheduler=asha() if options.scheduler == "asha" else None,
     )
     trainable = tune.with_resources(tune.with_parameters(run_trial, job=job), next_to_nothing())
     telling = Telling(console, len(tried) or options.samples)
@@ -70,6 +71,17 @@ def tune_trials(
     ended = [results[i] for i in range(len(results))]
     failed = [f"{name_of(one.config or {})}: failed: {_reason(one.error)}" for one in ended if one.error is not None]
     return failed, telling.early
+
+
+def domain(axis: Axis) -> Any:
+    """An axis as Ray Tune has it, whose whole numbers end before the upper one."""
+    from ray import tune
+
+    if not axis.is_range:
+        return tune.choice(list(axis.values))
+    if axis.whole:
+        return (tune.lograndint if axis.log else tune.randint)(int(axis.low), int(axis.high) + 1)
+    return (tune.loguniform if axis.log else tune.uniform)(axis.low, axis.high)
 
 
 def next_to_nothing() -> Any:
@@ -84,7 +96,7 @@ def next_to_nothing() -> Any:
 
 def _reason(error: Exception) -> str:
     lines = str(root_cause(error)).strip().splitlines()
-    return lines[-1] if lines else type(error).__name__
+    return without_password(lines[-1]) if lines else type(error).__name__
 
 
 def check_optuna() -> None:
@@ -98,16 +110,10 @@ def optuna(job: Job) -> Any:
     return OptunaSearch(metric="score", mode="max", seed=int(job.settings["seed"]))
 
 
-def asha(job: Job) -> Any:
-    """Its last rung lies behind the last epoch, so that no trial ends before its score."""
+def asha() -> Any:
+    """Looks after a ninth and a third of a trial's own epochs; the last rung, its end, is for scores and not for it."""
     from ray.tune.schedulers import ASHAScheduler
 
-    epochs = int(job.settings["student"]["optimiser"]["epochs"])
     return ASHAScheduler(
-        time_attr="epoch",
-        metric="proxy",
-        mode="max",
-        max_t=epochs + 1,
-        grace_period=max(1, epochs // 9),
-        reduction_factor=3,
+        time_attr="progress", metric="proxy", mode="max", max_t=WHOLE + 1, grace_period=WHOLE // 9, reduction_factor=3
     )

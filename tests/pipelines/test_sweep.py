@@ -12,16 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import numpy as np
 import pytest
 from conftest import ROOT, environment
 from rich.console import Console
 
 from pipelines.presets import PRESETS
 from pipelines.records import read_records
+from pipelines.scale import reduced
 from pipelines.sweep import sweep
+from pipelines.sweeps.metric import metric_of
 from pipelines.sweeps.named import NAMED
-from pipelines.sweeps.space import Axis, changed, drawn, grid, parse_space
+from pipelines.sweeps.space import Axis, changed, checked, drawn, grid, parse_space
 from pipelines.sweeps.summary import Summary, axis_of
+from pipelines.sweeps.trial import progress
+from pipelines.sweeps.tuning import asha, domain
 
 PROGRAM = [sys.executable, str(ROOT / "pipelines" / "sweep.py")]
 DEMO = PRESETS["demo"]()
@@ -41,6 +46,8 @@ def test_a_space_is_read_from_the_command_line() -> None:
     assert axes[3].values == ("binary", "count")
     assert axes[4].values == ([0.2, 1], [0.5, 1])
     assert (axes[5].low, axes[5].high, axes[5].is_range) == (0.01, 0.3, True)
+    (rate,) = parse_space(["student.optimiser.lr=0.01..0.3:log"])
+    assert (rate.low, rate.high, rate.log, rate.whole) == (0.01, 0.3, True, False)
     points = grid(axes[:2])
     assert [point.label for point in points][:2] == [
         "vocabulary.size=512 student.cutmix=true",
@@ -53,6 +60,52 @@ def test_random_points_come_from_the_seed_and_differ() -> None:
     axes = parse_space(["vocabulary.size=2,4,8", "student.optimiser.lr=0.01..0.3"])
     assert drawn(axes, 5, 0) == drawn(axes, 5, 0) != drawn(axes, 5, 1)
     assert len(drawn(parse_space(["vocabulary.size=2,4,8"]), 10, 0)) == 3
+
+
+def test_whole_numbers_lie_between_whole_numbers_unless_the_setting_takes_fractions() -> None:
+    texts = ["vocabulary.size=64..66", "student.optimiser.lr=1..3", "vocabulary.pca=2..512:log"]
+    axes = checked(parse_space(texts), DEMO)
+    assert [axis.whole for axis in axes] == [True, False, True]
+    points = drawn(axes, 200, 0)
+    columns = [*zip(*(point.settings.values() for point in points), strict=True)]
+    assert set(columns[0]) == {64, 65, 66}
+    assert all(isinstance(value, float) and 1 <= value <= 3 for value in columns[1])
+    assert all(isinstance(value, int) and 2 <= value <= 512 for value in columns[2])
+    assert 70 < sum(value < 32 for value in columns[2]) < 130  # 32 is the middle of 2 to 512 in logarithms
+    assert all(changed(DEMO, point.settings) for point in points)
+
+
+def test_ray_tune_draws_as_we_do() -> None:
+    random, ends = np.random.default_rng(0), {}
+    for text in ("vocabulary.size=2..4", "vocabulary.size=2..4:log", "vocabulary.size=2,4"):
+        (axis,) = checked(parse_space([text]), DEMO)
+        ends[text] = {domain(axis).sample(random_state=random) for _ in range(100)}
+    assert [*ends.values()] == [{2, 3, 4}, {2, 3, 4}, {2, 4}]
+    (rate,) = checked(parse_space(["student.optimiser.lr=0.001..0.1:log"]), DEMO)
+    rates = [domain(rate).sample(random_state=random) for _ in range(100)]
+    assert 30 < sum(value < 0.01 for value in rates) < 70
+    assert 0.001 <= min(rates) <= max(rates) <= 0.1
+
+
+def test_what_trials_are_compared_by_follows_from_their_evaluators() -> None:
+    assert metric_of(None, [DEMO]) == "linear/top1"
+    assert metric_of(None, [PRESETS["imagenet-small/bownet-conv4"]()]) == "linear/conv5/top1"
+    assert metric_of(None, [PRESETS["imagenet/bownet-conv4"]()]) == "linear/pool5/top1"
+    assert metric_of(None, [changed(DEMO, {"evaluators": ["retrieval"]})]) == "retrieval/map"
+    assert metric_of("fewshot/5shot", [DEMO]) == "fewshot/5shot"
+    with pytest.raises(ValueError, match=r"^metric=linear/top1: .*; name one such as linear/conv5/top1$"):
+        metric_of("linear/top1", [PRESETS["imagenet-small/bownet-conv4"]()])
+
+
+def test_asha_looks_at_the_part_of_a_trials_own_training() -> None:
+    """Of 9 epochs after the first and the third, of 30 after the 4th and the 10th; the last one is never posted."""
+    rungs = sorted(milestone for milestone, _ in asha()._brackets[0]._rungs)
+    assert rungs == [10, 30, 90]
+    for epochs, looks in ((9, [1, 3]), (30, [4, 10]), (1, []), (27, [3, 9])):
+        told = [progress({"knn": 5.0, "epoch": e, "epochs": epochs})["progress"] for e in range(1, epochs)]
+        assert [
+            next(i + 1 for i, t in enumerate(told) if t >= rung) for rung in rungs if told and told[-1] >= rung
+        ] == looks
 
 
 def test_points_change_an_experiment_and_are_checked() -> None:
@@ -73,9 +126,18 @@ def test_named_sweeps_fit_any_preset_of_one_round(name: str, preset: str) -> Non
     assert len({point.label for point in points}) == len(points)
 
 
+def test_the_findings_of_a_preset_whose_rounds_have_taps_of_their_own() -> None:
+    exp = PRESETS["miniimagenet/random-bownet"]()
+    made = [changed(exp, point.settings) for point in NAMED["findings"](exp)]
+    assert {(one.rounds, len(one.per_round)) for one in made} == {(4, 4), (2, 0), (0, 0)}
+
+
 def test_the_papers_vocabulary_sizes() -> None:
     points = NAMED["vocabulary-size"](PRESETS["cifar100/bownet"]())
     assert [point.settings["vocabulary.size"] for point in points] == [512, 1024, 2048, 4096]
+    layer4 = PRESETS["imagenet-small/bownet-conv4"]()
+    for exp, sizes in ((layer4, [2048, 8192, 20_000]), (reduced(layer4, "tiny"), [8, 32, 78])):
+        assert [point.settings["vocabulary.size"] for point in NAMED["vocabulary-size"](exp)] == sizes
 
 
 def test_the_figure_has_an_axis_where_one_number_differs() -> None:
@@ -98,6 +160,14 @@ MISTAKES = {
     "--preset demo --space rounds=3..1": "the range is empty",
     "--preset demo --space student.optimiser.lr=0.1..0.2": "a grid needs values",
     "--preset demo --space vocabulary.size=4,70000 --dry-run": "vocabulary.size=70000: use 2..65536",
+    "--preset demo --search optuna --space vocabulary.size=64,70000": "vocabulary.size=70000: use 2..65536",
+    "--preset demo --search random --space student.optimiser.lr=0.1..700": "student.optimiser.lr=700.0: use more",
+    "--preset demo --search random --space student.optimiser.lr=0..1:log": "log needs numbers above 0",
+    "--preset demo --space vocabulary.size=4,8 seed=1,2": "space=seed=...: is no setting to sweep, use --seeds",
+    "--preset demo --space scale=small,tiny": "space=scale=...: is no setting to sweep, use --scale",
+    "--preset demo --space name=a,b": "space=name=...: is no setting to sweep, use --name",
+    "--preset miniimagenet/random-bownet --space rounds=2": "per_round has 4 entries for rounds=2: give one for each",
+    "layer --preset demo --metric lineer/top1": "metric=lineer/top1: the evaluators of these trials do not give it",
     "layer --preset demo --resources.workers 2": "a trial has one worker; use --cpus-per-trial",
     "layer --preset demo --search random": "layer has points of its own",
     "--preset demo --space vocabulary.size=4,8 vocabulary.size=2": "is there twice",

@@ -112,6 +112,25 @@ def test_a_server_that_comes_back_has_missed_nothing(tmp_path: Path, monkeypatch
         assert [(m.step, m.value) for m in losses] == [(1, 4.0), (2, 3.0)]
 
 
+def test_what_a_killed_sweep_left_running_is_ended(tmp_path: Path) -> None:
+    """Its own run, that of a trial and of a model; not another sweep's, nor one of another experiment's settings."""
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    mine = {"sweep": "ablations", "sweep.base": "b1"}
+    killed = Tracking(uri, "x", {}, {}, "killed", None, mine)
+    trial = Tracking(uri, "x", {}, {}, "trial", killed.run_id, mine)
+    trial.finish([])
+    stopped = Tracking(uri, "x", {}, {}, "stopped", killed.run_id, mine)
+    stopped._log_metrics("BoWNet", {"a": 1.0})
+    for number, tags in enumerate(({"sweep": "layer", "sweep.base": "b1"}, {"sweep": "ablations", "sweep.base": "b2"})):
+        Tracking(uri, "x", {}, {}, f"other {number}", None, tags)
+    parent = Tracking(uri, "x", {}, {}, "again", None, mine)
+    parent.end_left_over()
+    runs = mlflow.MlflowClient(uri).search_runs([str(parent.experiment_id)])
+    ended = {"killed": "KILLED", "trial": "FINISHED", "stopped": "KILLED", "BoWNet": "KILLED"}
+    going_on = dict.fromkeys(("other 0", "other 1", "again"), "RUNNING")
+    assert {run.info.run_name: run.info.status for run in runs} == ended | going_on
+
+
 BEGIN = "import sys; from pipelines.tracking import Tracking; print(Tracking(sys.argv[1], 'x', {}, {}).run_id)"
 
 
