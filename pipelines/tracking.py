@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from bownet.masking import without_password
 from pipelines.outbox import Outbox
+from pipelines.paper.matching import presets_of
 from pipelines.paper.tables import rows_made_by
 from pipelines.progress import Record
 from pipelines.stages.images import Images
@@ -44,6 +45,7 @@ REFUSALS = {
     "NOT_IMPLEMENTED",
 }
 DESCRIPTION = "mlflow.note.content"  # where MLflow's pages look for it
+EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # else its pages ask, or show views for LLMs
 _NOT_METRICS = ("kind", "label", "key", "epoch", "epochs", "time", "done")
 
 
@@ -108,6 +110,7 @@ class Tracking(Observer):
         self._building = ("", "", "")  # key, model and curves of the stage that is being built
         self._monitor: SystemMetricsMonitor | None = None
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")  # not 120 s, which a training would wait for
         for noisy in ("mlflow", "alembic", "urllib3"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)  # errors are raised as well, and told by us
         try:
@@ -116,15 +119,16 @@ class Tracking(Observer):
         except Exception as error:
             said = str(error).splitlines()[0].replace(uri, without_password(uri))
             raise ValueError(f"MLFLOW_TRACKING_URI={without_password(uri)}: {said}") from error
-        self._tags = (
-            _provenance() | dict(tags or {}) | ({"scale": str(settings["scale"])} if "scale" in settings else {})
-        )
+        self._tags = _provenance() | dict(tags or {})
+        self._tags |= {"scale": str(settings["scale"])} if "scale" in settings else {}
+        # The sweep's own run has no scores of one setting; each of its trials is what its settings are.
+        self._presets = presets_of(settings) if "sweep" not in settings else ()
 
         def begin() -> None:
             self.experiment_id = self._experiment = self._find_or_create(experiment)
             of_run = self._tags | {f"stage.{label}": key for label, key in plan.items()}
             of_run |= {"mlflow.parentRunId": parent} if parent else {}
-            of_run |= _paper_rows(experiment) | {DESCRIPTION: describe(experiment, settings)}
+            of_run |= _paper_rows(self._presets) | {DESCRIPTION: describe(experiment, settings)}
             run = self._client.create_run(self._experiment, run_name=name or experiment, tags=of_run)
             self.run_id = run.info.run_id
 
@@ -137,7 +141,7 @@ class Tracking(Observer):
         if found := self._client.get_experiment_by_name(experiment):
             return found.experiment_id
         try:
-            return self._client.create_experiment(experiment, artifact_location=artifact_location(self.uri))
+            return self._client.create_experiment(experiment, artifact_location(self.uri), EXPERIMENT_TAGS)
         except mlflow.exceptions.MlflowException:  # another run has just created it
             if found := self._client.get_experiment_by_name(experiment):
                 return found.experiment_id
@@ -243,7 +247,9 @@ class Tracking(Observer):
             return self.run_id
         if model not in self._children:
             tags = self._tags | {"mlflow.parentRunId": self.run_id, "model": model}
-            tags |= _paper_rows(self._name, model) | {DESCRIPTION: f"{model} of {self._name}: its training and scores"}
+            tags |= _paper_rows(self._presets, model) | {
+                DESCRIPTION: f"{model} of {self._name}: its training and scores"
+            }
             run = self._client.create_run(self._experiment, run_name=model, tags=tags)
             self._children[model] = run.info.run_id
         return self._children[model]
@@ -328,16 +334,17 @@ def _is_reduced(flat: Mapping[str, str]) -> bool:
     return flat.get("scale", "full") != "full"
 
 
-def _paper_rows(experiment: str, model: str | None = None) -> dict[str, str]:
-    """The rows of the paper's tables that this is, where it is one."""
-    rows = rows_made_by(experiment, model)
+def _paper_rows(presets: Sequence[str], model: str | None = None) -> dict[str, str]:
+    """The rows of the paper's tables that this is, where it is one: with the settings of these presets."""
+    rows = dict.fromkeys(row for preset in presets for row in rows_made_by(preset, model))
     return {"paper.rows": "; ".join(rows)} if rows else {}
 
 
 def _provenance() -> dict[str, str]:
-    """Versions and the commit of this code."""
+    """Versions, the program and the commit of this code; MLflow shows its own tags in columns, and all others below."""
     tags = {f"version.{name}": importlib.metadata.version(name) for name in ("torch", "ray", "mlflow")}
     tags["version.python"] = sys.version.split()[0]
+    tags |= {"mlflow.source.name": Path(sys.argv[0]).name, "mlflow.source.type": "LOCAL"}
     if (here := commit()) is not None:
-        tags["mlflow.source.git.commit"] = here
+        tags |= {"mlflow.source.git.commit": here, "git.commit": here}
     return tags

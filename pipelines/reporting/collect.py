@@ -9,67 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bownet.config import Experiment
 from evaluation.interval import interval
 from evaluation.paper import report as difference_report
-from pipelines.evaluators import EVALUATORS
+from pipelines.paper.matching import presets_of, unlike_preset
 from pipelines.paper.tables import Column, Row, Table, paper_tables
 from pipelines.presets import PRESETS
 from pipelines.records import Record
 from pipelines.reporting.cost import cost_of
 from pipelines.reporting.model import Cell, Line, Report, ReportTable, RowLines, RunLink
-from pipelines.scale import at_scale, of_kind
 
 SCALES = ("full", "small", "tiny")
 UI = "http://127.0.0.1:5000"  # where `make mlflow` shows runs
 EVALUATOR_OF = {"{transfer}": "transfer"}  # by the first part of a column's metric, where they are not the same
-# Where images lie, how they are stored and what is judged change no number that is shown.
-_OF_NO_MATTER = ("name", "seed", "evaluators", "judged", "scale", "data.shard_size", "data.max_bad_fraction")
-_PATHS = ("data.path", "transfer.data.path", "transfer.data.shard_size", "voc07_svm.path", "detection.path")
 
 
 def paper_report(records: Sequence[Record], root: str, scale: str = "all") -> Report:
     """All nine tables, with empty cells where nothing was run."""
     shown = [record for record in records if scale in ("all", record.scale) and "teacher" in record.settings]
-    presets = {record.run: presets_of(record) for record in shown}
+    presets = {record.run: presets_of(record.settings) for record in shown}
     tables = tuple(_table(table, shown, presets, root) for table in paper_tables())
     return Report("The paper's tables, and ours", tables, tuple(_left_out(shown, presets)))
-
-
-def presets_of(record: Record) -> tuple[str, ...]:
-    """The presets of the paper whose settings these are."""
-    return tuple(name for name in PRESETS if not unlike_preset(record, name))
-
-
-def unlike_preset(record: Record, preset: str) -> list[str]:
-    """Settings of the run that are not the preset's at this scale and on this data: `vocabulary.size 64 (2048)`."""
-    exp = preset_as(preset, record)
-    mine, theirs = flat(record.settings), flat(exp.model_dump(mode="json"))
-    return [
-        f"{name} {mine[name]} ({theirs[name]})"
-        for name in mine
-        if name in theirs and _matters(name, exp) and mine[name] != theirs[name]
-    ]
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for name, value in settings.items():
-        made |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
-    return made
-
-
-def preset_as(preset: str, record: Record) -> Experiment:
-    """The preset at the run's scale and on its kind of data."""
-    return of_kind(at_scale(PRESETS[preset](), record.scale), record.settings["data"]["kind"])
-
-
-def _matters(name: str, exp: Experiment) -> bool:
-    """Also not: settings of evaluators that the preset does not have."""
-    first = name.partition(".")[0]
-    unused = first in EVALUATORS and first not in exp.evaluators
-    unused |= name == "data.novel_per_class" and "fewshot" not in exp.evaluators
-    return not (unused or name in _OF_NO_MATTER or name in _PATHS or first == "proxy")
 
 
 def _table(table: Table, records: Sequence[Record], presets: Mapping[str, tuple[str, ...]], root: str) -> ReportTable:
@@ -171,7 +130,7 @@ def _left_out(records: Sequence[Record], presets: Mapping[str, tuple[str, ...]])
     for record in records:
         name = str(record.settings["name"])
         if not presets[record.run] and name in PRESETS:
-            unlike = unlike_preset(record, name)
+            unlike = unlike_preset(record.settings, name)
             few = "; ".join(unlike[:4]) + (f" and {len(unlike) - 4} more" if len(unlike) > 4 else "")
             said.append(f"run {record.run} of {name} is in no row, since its settings are not the preset's: {few}")
     return said

@@ -13,9 +13,10 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from pipelines.paper.matching import flat, preset_as
 from pipelines.presets import PRESETS
 from pipelines.records import Record, origin
-from pipelines.reporting.collect import flat, paper_report
+from pipelines.reporting.collect import paper_report
 from pipelines.reporting.cost import cost_of
 from pipelines.reporting.html import table_html
 from pipelines.reporting.model import Report, numbered
@@ -183,9 +184,10 @@ def _settings(record: Record) -> str:
     mine, name = flat(record.settings), str(record.settings.get("name", ""))
     part = ""
     if name in PRESETS:
-        theirs = flat(PRESETS[name]().model_dump(mode="json"))
+        theirs = flat(preset_as(name, record.settings).model_dump(mode="json"))
         changed = [(key, mine[key], theirs.get(key)) for key in mine if mine[key] != theirs.get(key)]
-        part = _pairs(("setting", "here", f"in {name}"), changed) if changed else f"<p>As in {escape(name)}.</p>"
+        there = name if record.scale == "full" else f"{name} at {record.scale} scale"
+        part = _pairs(("setting", "here", f"in {there}"), changed) if changed else f"<p>As in {escape(there)}.</p>"
     everything = _pairs(("setting", "value"), [(key, value) for key, value in mine.items()])
     return f"{part}<details><summary>all settings</summary>{everything}</details>"
 

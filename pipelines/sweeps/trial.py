@@ -84,7 +84,7 @@ def run_point(point: dict[str, Any], job: Job, trial: Any) -> dict[str, Any]:
     settings = masked(exp.model_dump(mode="json"))
     keys = {step.stage.label: step.artifact.ref for step in plan.steps}
     name = f"{point['label']}, seed {exp.seed}"
-    tags = {"sweep": job.sweep, "sweep.base": base_of(job)}
+    tags = {"sweep": job.sweep, "sweep.base": base_of(job), "mlflow.source.name": "sweep.py"}  # this is a Ray worker
     tracking = Tracking(job.uri, exp.name, settings, keys, name, job.run, tags)
     store.observer = tracking
     run = tracking.run_id or f"local-{time.time_ns()}"

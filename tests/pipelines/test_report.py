@@ -13,9 +13,10 @@ from conftest import ROOT, environment
 from markdown import markdown
 
 from pipelines.command_line import parse
+from pipelines.paper.matching import presets_of
 from pipelines.paper.tables import paper_tables
 from pipelines.records import Record, read_records, write_record
-from pipelines.reporting.collect import paper_report, presets_of
+from pipelines.reporting.collect import paper_report
 from pipelines.reporting.cost import Cost, cost_of
 from pipelines.reporting.html import as_html
 from pipelines.reporting.latex import as_latex
@@ -75,11 +76,13 @@ def test_a_cell_is_the_mean_over_seeds_and_names_its_runs(tmp_path: Path) -> Non
 
 def test_settings_and_not_names_decide_to_which_row_a_run_belongs(tmp_path: Path) -> None:
     other = run("a", "cifar100/bownet", {"BoWNet": 1}, *TINY, "--vocabulary.size", "2")
-    assert presets_of(other) == ("cifar100/vocabulary-512",)  # 512 / 256
+    assert presets_of(other.settings) == ("cifar100/vocabulary-512",)  # 512 / 256
     unknown = run("b", "cifar100/bownet", {"BoWNet": 1}, *TINY, "--student.optimiser.lr", "0.2")
-    assert presets_of(unknown) == ()
+    assert presets_of(unknown.settings) == ()
     moved = run("c", "cifar100/bownet", {"BoWNet": 1}, "--data.path", "/elsewhere", "--name", "mine")
-    assert set(presets_of(moved)) == {"cifar100/bownet", "cifar100/vocabulary-2048"}
+    careful = run("d", "cifar100/bownet", {"BoWNet": 1}, "--vocabulary.min_perplexity", "9")
+    assert presets_of(careful.settings) == presets_of(moved.settings)
+    assert set(presets_of(moved.settings)) == {"cifar100/bownet", "cifar100/vocabulary-2048"}
     report = paper_report([other, unknown, moved], str(tmp_path))
     said = "run b of cifar100/bownet is in no row, since its settings are not the preset's: "
     assert report.notes == (said + "student.optimiser.lr 0.2 (0.1)",)

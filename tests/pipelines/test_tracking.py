@@ -1,6 +1,8 @@
 """MLflow behind a real server that goes away and comes back, and what of its address may be shown."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +15,9 @@ from conftest import ROOT, run_full
 from mlflow_server import free_port, server
 
 from pipelines.outbox import Outbox
+from pipelines.presets import PRESETS
+from pipelines.store.artifacts import commit
+from pipelines.sweeps.space import changed
 from pipelines.tracking import Tracking, how_to_look
 
 
@@ -110,6 +115,53 @@ def test_a_server_that_comes_back_has_missed_nothing(tmp_path: Path, monkeypatch
         assert runs["outage"].data.metrics["linear/top1"] == 50.0
         losses = client.get_metric_history(runs["BoWNet"].info.run_id, "train/loss")
         assert [(m.step, m.value) for m in losses] == [(1, 4.0), (2, 3.0)]
+
+
+def tags_of(uri: str, experiment: str) -> dict[str, dict[str, str]]:
+    client = mlflow.MlflowClient(uri)
+    return {run.info.run_name: run.data.tags for run in client.search_runs([experiment])}
+
+
+def test_rows_of_the_paper_are_told_by_settings_and_not_by_name(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    exp = PRESETS["cifar100/bownet"]()
+    linear = changed(exp, {"student.head": "linear"}).model_dump(mode="json")
+    other = changed(exp, {"student.optimiser.lr": 0.2}).model_dump(mode="json")
+    mine = exp.model_dump(mode="json")
+    for name, settings in {"mine": mine, "linear": linear, "other": other, "sweep": {"sweep": {}, **mine}}.items():
+        tracking = Tracking(uri, exp.name, settings, {}, name)
+        tracking._log_metrics(f"BoWNet of {name}", {"a": 1.0})
+        tracking._log_metrics("BoWNet", {"a": 1.0}) if name == "linear" else None
+    tags = tags_of(uri, str(tracking.experiment_id))
+    told = {name: set(some["paper.rows"].split("; ")) for name, some in tags.items() if "paper.rows" in some}
+    assert told.keys() == {"mine", "linear", "BoWNet"}
+    assert {"cifar100: BoWNet", "cifar100: RotNet", "cifar100_vocabulary_size: K=2048"} <= told["mine"]
+    assert told["linear"] == told["BoWNet"] == {"cifar100_ablations: BoWNet linear Omega"}
+
+
+def test_pages_show_the_program_and_its_commit(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    tracking = Tracking(uri, "x", {}, {}, "one")
+    tags = tags_of(uri, str(tracking.experiment_id))["one"]
+    assert (tags["mlflow.source.name"], tags["mlflow.source.type"]) == (Path(sys.argv[0]).name, "LOCAL")
+    assert tags.get("git.commit") == tags.get("mlflow.source.git.commit") == commit()
+    kind = mlflow.MlflowClient(uri).get_experiment(str(tracking.experiment_id)).tags["mlflow.experimentKind"]
+    assert kind == "custom_model_development"
+
+
+def test_a_server_that_never_answers_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It accepts the connection and says nothing."""
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT", raising=False)
+    Tracking(f"sqlite:///{tmp_path}/mlflow.db", "x", {}, {})
+    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "10"
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        started = time.monotonic()
+        tracking = Tracking(f"http://127.0.0.1:{silent.getsockname()[1]}", "x", {}, {})
+        tracking.finish([])
+        assert 1 <= time.monotonic() - started < 30
+    assert tracking.run_id is None
 
 
 def test_what_a_killed_sweep_left_running_is_ended(tmp_path: Path) -> None:
