@@ -28,8 +28,13 @@ def labelled_rows(labels_N: NDArray[np.int64], fraction: float, seed: int) -> ND
     for c in np.unique(labels_N):
         rows = np.flatnonzero(labels_N == c)
         order = np.random.Generator(np.random.Philox(key=[seed, int(c)])).permutation(len(rows))
-        chosen.append(rows[order[: max(1, round(fraction * len(rows)))]])
+        chosen.append(rows[order[: share_of(len(rows), fraction)]])
     return np.sort(np.concatenate(chosen))
+
+
+def share_of(images: int, fraction: float) -> int:
+    """How many images of a class have labels."""
+    return max(1, round(fraction * images))
 
 
 class FinetuneTask(nn.Module):

@@ -52,6 +52,11 @@ class Plan:
     def to_do(self) -> list[Step]:
         return [step for step in self.steps if not step.cached]
 
+    def check_workers(self, workers: int) -> None:
+        """Refuse now what so many training workers cannot share."""
+        for step in self.to_do:
+            step.stage.check_workers(workers)
+
     def check_room(self) -> None:
         """Refuse now what the disk cannot hold."""
         need, free = self._disk()

@@ -1,6 +1,6 @@
 """The one training loop: a task, its images and an optimiser's settings go in; trained weights come out."""
 
-from bownet.training.batches import ALONE, InMemory, Input, Shard, batch_rows, batches, steps_per_epoch
+from bownet.training.batches import ALONE, InMemory, Input, Shard, batch_rows, batches, check_workers, steps_per_epoch
 from bownet.training.checkpoint import Record, how_far
 from bownet.training.divergence import Diverged
 from bownet.training.learner import learning_rate
@@ -18,6 +18,7 @@ __all__ = [
     "Shard",
     "batch_rows",
     "batches",
+    "check_workers",
     "how_far",
     "learning_rate",
     "steps_per_epoch",

@@ -39,6 +39,17 @@ def smallest_batch(images: int, config: Optimiser) -> int:
     return config.batch if config.iterations_per_epoch else images // steps_per_epoch(images, config)
 
 
+def check_workers(images: int, config: Optimiser, workers: int, name: str = "optimiser") -> None:
+    """Raise a ValueError where some worker would get no image of a batch; `name` is that of the settings."""
+    smallest = smallest_batch(images, config)
+    if smallest < workers * config.accumulate:
+        parts = f"{workers} workers" + (f" x {name}.accumulate={config.accumulate}" if name == "optimiser" else "")
+        raise ValueError(
+            f"{name}.batch={config.batch}: {images} images give batches of {smallest}, too few for {parts}; "
+            "use fewer of them, or larger batches"
+        )
+
+
 def batches(images: int, config: Optimiser, seed: int, epoch: int, first: int = 0) -> Iterator[NDArray[np.int64]]:
     """Row numbers of each batch of an epoch, from batch `first` on.
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bownet.config import Optimiser
-from bownet.training.batches import ALONE, Input, Shard, batches, smallest_batch, steps_per_epoch
+from bownet.training.batches import ALONE, Input, Shard, batches, check_workers, steps_per_epoch
 from bownet.training.checkpoint import Checkpoint, Record, Running, unpack
 from bownet.training.divergence import diverged, has_failed
 from bownet.training.learner import Learner, learning_rate
@@ -148,12 +148,7 @@ def train(
 def _check(images: int, config: Optimiser, device: torch.device, shard: Shard) -> None:
     if config.sync_batch_norm and device.type != "cuda":
         raise ValueError("optimiser.sync_batch_norm=True: torch has it for GPUs only, use False on CPUs")
-    smallest, parts = smallest_batch(images, config), shard.world * config.accumulate
-    if smallest < parts:
-        raise ValueError(
-            f"optimiser.batch={config.batch}: {images} images give batches of {smallest}, too few for {shard.world} "
-            f"workers x optimiser.accumulate={config.accumulate}; use fewer of them, or larger batches"
-        )
+    check_workers(images, config, shard.world)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from evaluation.detection.backends import check_backend
 from evaluation.detection.card import detection_card
 from evaluation.detection.detector import Found
 from evaluation.detection.objects import objects_of
+from evaluation.detection.training import check_workers
 from evaluation.detection.views import plain_view
 from evaluation.score import Score
 from evaluation.voc_detection import Detections, GroundTruth, ground_truth, voc_detection
@@ -79,6 +80,9 @@ class DetectionScore(ModelStage):
         check_backend(self.detection.backend, self.arch.arch)
         if reason := self.obstacle(self.images, self.detection):
             raise ValueError(reason.removeprefix("detection is left out: "))
+
+    def check_workers(self, workers: int) -> None:
+        check_workers(self.detection, workers)
 
     def estimate(self) -> Estimate:
         d = self.detection

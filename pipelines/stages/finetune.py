@@ -12,13 +12,14 @@ from safetensors.torch import load, save_file
 from bownet.config import Finetune
 from bownet.images.views import random_view
 from bownet.nets.checkpoint import load_backbone, load_saved
+from bownet.training import check_workers
 from evaluation.cards import finetune_card, norm_statistics
 from evaluation.crops import ASPECT, random_crops
-from evaluation.finetune import FinetuneTask, labelled_rows, optimiser_of
+from evaluation.finetune import FinetuneTask, labelled_rows, optimiser_of, share_of
 from evaluation.score import Score
 from pipelines.stages.linear_online import synchronised
 from pipelines.stages.model_stage import ModelStage
-from pipelines.stages.pictures import count_of, data_of, labels_of
+from pipelines.stages.pictures import class_counts_of, count_of, data_of, labels_of
 from pipelines.stages.scoring import data_card, label_obstacle, write_score
 from pipelines.stages.testing import Classify, class_numbers, classes_of, tallies_on_test
 from pipelines.stages.training import TrainingJob, run_training
@@ -60,6 +61,10 @@ class FinetuneTraining(ModelStage):
     @property
     def curves(self) -> str:
         return f"finetune_{percent(self.fraction)}_training"
+
+    def check_workers(self, workers: int) -> None:
+        labelled = sum(share_of(count, self.fraction) for count in class_counts_of(self.images, "train"))
+        check_workers(labelled, optimiser_of(self.finetune), workers, "finetune")
 
     def estimate(self) -> Estimate:
         n = max(1, round(count_of(self.images, "train") * self.fraction))

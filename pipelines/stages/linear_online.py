@@ -12,6 +12,7 @@ from safetensors.torch import load, save_file
 from bownet.config import Linear, Optimiser
 from bownet.images.views import random_view
 from bownet.nets.checkpoint import load_backbone, load_saved
+from bownet.training import check_workers
 from evaluation.cards import online_linear_card, transfer_card
 from evaluation.crops import ASPECT, random_crops
 from evaluation.linear_online import (
@@ -46,12 +47,16 @@ class OnlineLinearScore(ModelStage):
 
     name = "linear-online"
     title = "linear, online"
+    settings_name = "linear"
     make_card = staticmethod(online_linear_card)
     version = 2
 
     @property
     def curves(self) -> str:
         return "linear_training"
+
+    def check_workers(self, workers: int) -> None:
+        check_workers(count_of(self.images, "train"), optimiser_of(self.linear), workers, self.settings_name)
 
     def estimate(self) -> Estimate:
         n = count_of(self.images, "train")
@@ -125,6 +130,7 @@ class TransferScore(OnlineLinearScore):
 
     name = "transfer"
     title = "transfer"
+    settings_name = "transfer.linear"
     make_card = staticmethod(transfer_card)
     version = 2
 

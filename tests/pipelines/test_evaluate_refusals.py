@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,11 @@ import torch
 import torchvision
 from PIL import Image
 
+from bownet.config import Data, Evaluation
 from bownet.images.scenes_voc import NAMES, write_vocdevkit
-from pipelines.evaluate import main
+from pipelines.evaluate import evaluation, main
+from pipelines.plan import Plan
+from pipelines.store import Store
 
 Spoil = Callable[[Path], None]
 SCENES = ["--data.train", "60", "--data.test", "40", "--data.novel-per-class", "6", "--data.image-size", "16"]
@@ -23,6 +27,7 @@ OTHER_SCENES = ["--transfer.data.kind", "scenes", "--transfer.data.path", "None"
 SVM = ["--evaluators", "voc07_svm", "--weights", "random:wrn-10-1", "--voc07-svm.path", "{root}"]
 DETECTION = ["--evaluators", "detection", "--weights", "random:resnet18", "--detection.path", "{root}"]
 DETECTION += ["--detection.train", "trainval07"]
+OTHER, ONLINE = {"train": 30, "test": 12, "image_size": 16}, {"features": "online", "batch": 2}
 
 
 @pytest.fixture
@@ -47,7 +52,7 @@ def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     [
         (
             ["--evaluators", "fewshot", "--fewshot.shots", "1", "5"],
-            "evaluators=fewshot: fewshot.shots=(1, 5): 5 shots and 15 queries need 20 images of each class, the smallest has 6",
+            "evaluators=fewshot: fewshot.shots=(1, 5): 5 shots and 15 queries need 20 images of each class, the",
         ),
         (["--evaluators", "linear", "--linear.taps", "conv9"], "linear.taps='conv9': wrn-10-1 has block1, block2"),
         (
@@ -148,3 +153,28 @@ def test_voc_that_is_no_use(
     spoil(tmp_path / "VOCdevkit/VOC2007")
     assert by_svm in refusal(*SVM)
     assert by_detection in refusal(*DETECTION)
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "settings", "workers", "said"),
+    [
+        ("detection", {"path": "scenes", "batch": 2}, 3, "detection.batch=2: too few images for 3 workers"),
+        ("linear", {"features": "online", "batch": 2}, 3, "linear.batch=2: 60 images give batches of 2, too few for 3"),
+        ("transfer", {"data": OTHER, "linear": ONLINE}, 3, "transfer.linear.batch=2: 30 images give batches of 2, too"),
+        # of 60 scenes a hundredth is an image of each of 12 classes, in steps of 6 and 6
+        ("finetune", {"fractions": (0.01,), "batch": 8}, 7, "finetune.batch=8: 12 images give batches of 6, too few"),
+    ],
+)
+def test_batches_are_too_small_for_the_workers(
+    tmp_path: Path, evaluator: str, settings: dict[str, Any], workers: int, said: str
+) -> None:
+    """As the program asks, before it builds anything, when the cluster has told how many there are."""
+    data = Data(train=60, test=40, image_size=16)
+    exp = Evaluation.model_validate(
+        {"weights": ["random:resnet18"], "data": data, "evaluators": [evaluator], evaluator: settings}
+    )
+    plan = Plan(Store(tmp_path))
+    evaluation(exp, plan)
+    plan.check_workers(2)
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+        plan.check_workers(workers)
