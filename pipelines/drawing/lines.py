@@ -1,4 +1,4 @@
-"""Scores of several networks against a number: few-shot accuracy over n, accuracy over rounds or over K."""
+"""Scores against a number, such as few-shot accuracy over n or accuracy over K, a line for each network; or by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from pipelines.drawing.style import CYCLE, DPI, MARKERS
+from pipelines.drawing.style import BLUE, CYCLE, DPI, MARKERS
 from pipelines.over_runs import Point
 
 
@@ -29,4 +29,19 @@ def draw_lines(lines: Mapping[str, Sequence[Point]], title: str, x: str, y: str,
     axes.grid(alpha=0.25)
     if len(lines) > 1 or next(iter(lines), ""):
         axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def draw_named(scores: Sequence[tuple[str, float, float]], title: str, x: str) -> Figure:
+    """A row for each name with its score and half of its interval, the first at the top."""
+    lines = sum(name.count("\n") + 1 for name, _, _ in scores)
+    figure = Figure(figsize=(7, 1.6 + 0.28 * lines), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    names, score, half = zip(*scores, strict=True)
+    axes.errorbar(score, range(len(names)), xerr=half, fmt=MARKERS[0], color=BLUE, capsize=2.5, markersize=5)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.invert_yaxis()
+    axes.margins(y=0.5 / len(names))
+    axes.set(xlabel=x, title=title)
+    axes.grid(alpha=0.25)
     return figure

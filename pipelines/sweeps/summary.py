@@ -70,35 +70,23 @@ def said(score: Interval | None) -> str:
 
 def draw(points: Sequence[Summary], metric: str, title: str, path: Path) -> None:
     """The metric of each point with its interval: against the swept number where there is one, else a line each."""
-    from matplotlib.figure import Figure
+    from pipelines.drawing.lines import draw_lines, draw_named
+    from pipelines.drawing.save import save_png
+    from pipelines.drawing.style import sign
 
     shown = [point for point in points if metric in point.scores]
-    scores = [point.scores[metric] for point in shown]
-    means, halves = [score.mean for score in scores], [score.half or 0 for score in scores]
+    scores = [(point.scores[metric].mean, point.scores[metric].half or 0.0) for point in shown]
+    title, y = textwrap.fill(title, 60), f"{heading(metric)}, %"
     if axis := axis_of(shown):
         name, x = axis
-        figure = Figure(figsize=(7, 4), layout="constrained")
-        axes = figure.add_subplot()
-        axes.errorbar(x, means, yerr=halves, fmt="o-", capsize=4)
-        axes.set_xlabel(name)
-        if min(x) > 0 and max(x) >= 8 * min(x):
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(x, [f"{value:g}" for value in x])
-            axes.minorticks_off()
-        axes.set_ylabel(f"{heading(metric)}, %")
+        line = [(at, mean, half) for at, (mean, half) in zip(x, scores, strict=True)]
+        figure = draw_lines({"": line}, title, name, y, log=min(x) > 0 and max(x) >= 8 * min(x))
     else:
         labels = [textwrap.fill(point.label, 36) for point in shown]
-        lines = sum(label.count("\n") + 1 for label in labels)
-        figure = Figure(figsize=(7, 1.4 + 0.28 * lines), layout="constrained")
-        axes = figure.add_subplot()
-        axes.errorbar(means, range(len(shown)), xerr=halves, fmt="o", capsize=4)
-        axes.set_yticks(range(len(shown)), labels)
-        axes.invert_yaxis()
-        axes.margins(y=0.5 / max(1, len(shown)))
-        axes.set_xlabel(f"{heading(metric)}, %")
-    figure.suptitle(textwrap.fill(title, 80), fontsize=10)
-    axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=120)
+        figure = draw_named([(label, *score) for label, score in zip(labels, scores, strict=True)], title, y)
+    seeds = sorted({seed for point in shown for seed in point.seeds})
+    sign(figure, f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; bars are 95% intervals over seeds")
+    save_png(figure, path)
 
 
 def axis_of(points: Sequence[Summary]) -> tuple[str, list[float]] | None:

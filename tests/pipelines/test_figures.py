@@ -9,12 +9,16 @@ import pytest
 from conftest import ROOT, environment
 from PIL import Image
 
+from evaluation.interval import interval
 from pipelines import figures
+from pipelines.drawing.lines import draw_named
 from pipelines.evaluators import Row
 from pipelines.figure_kinds import KINDS, Of
 from pipelines.over_runs import alike, points
 from pipelines.presets import PRESETS
 from pipelines.records import Record
+from pipelines.sweeps.summary import Summary
+from pipelines.sweeps.summary import draw as draw_sweep
 
 PROGRAM = [sys.executable, str(ROOT / "pipelines" / "figures.py")]
 
@@ -26,7 +30,10 @@ def draw(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
 
 @pytest.mark.parametrize(
     "kind",
-    ["words", "word-maps", "health", "predictions", "tsne", "neighbours", "confusion", "training", "fewshot"],
+    [
+        *("words", "word-maps", "health", "predictions", "tsne", "neighbours", "confusion", "training", "fewshot"),
+        pytest.param("umap", marks=pytest.mark.slow),  # numba compiles it for some ten seconds
+    ],
 )
 def test_every_kind(kind: str, smoke: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "figure.png"
@@ -111,6 +118,20 @@ def test_scores_over_runs(kind: str, ticks: list[str]) -> None:
     figure = KINDS[kind](Of(runs[0], Row("BoWNet x2", {}), runs))
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ticks
+
+
+def test_a_sweep_is_drawn_over_its_number_or_by_name(tmp_path: Path) -> None:
+    def point(label: str, settings: dict[str, Any], *scores: float) -> Summary:
+        return Summary(label, settings, "BoWNet", (0, 1), {"linear/top1": interval(scores)}, ())
+
+    numbers = [point(f"vocabulary.size={k}", {"vocabulary.size": k}, k, k + 1.0) for k in (4, 64)]
+    for name, points_ in (("over.png", numbers), ("names.png", [*numbers, point("no CutMix", {}, 7.0, 8.0)])):
+        draw_sweep(points_, "linear/top1", "Reduced scale (tiny). made on smoke", tmp_path / name)
+        with Image.open(tmp_path / name) as picture:
+            assert picture.info["dpi"] == pytest.approx((150, 150), abs=0.1)
+    (axes,) = draw_named([("base", 50.0, 1.0), ("no CutMix", 40.0, 0.0)], "made", "%").axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["base", "no CutMix"]
+    assert axes.yaxis_inverted()  # the first one is at the top
 
 
 def test_a_network_without_words(smoke: dict[str, Any]) -> None:
