@@ -34,14 +34,14 @@ def show_findings(found: Sequence[Finding], records: Sequence[Record], metric: s
     for name in HEADINGS:
         table.add_column(name, overflow="fold")
     for finding in found:
-        table.add_row(*(escape(cell) for cell in _cells(finding, metric)))
+        table.add_row(*(escape(cell) for cell in cells_of(finding, metric)))
     console.print(table)
     console.print(escape(legend(records, metric)), soft_wrap=True, highlight=False)
 
 
 def findings_markdown(found: Sequence[Finding], records: Sequence[Record], metric: str = LINEAR) -> str:
     """The claims, the scores they are made of, and the runs behind each claim."""
-    claims = [_cells(finding, metric, "; ") for finding in found]
+    claims = [cells_of(finding, metric, "; ") for finding in found]
     scores = [
         (score.point, score.model, _with_half(f"{score.mean.mean:.1f}", score.mean), _by_seed(score.by_seed))
         for score in scores_of(records, metric)
@@ -61,7 +61,8 @@ def _by_seed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.1f}" for value in values)
 
 
-def _cells(finding: Finding, metric: str, between: str = "\n") -> tuple[str, ...]:
+def cells_of(finding: Finding, metric: str, between: str = "\n") -> tuple[str, ...]:
+    """What stands below HEADINGS."""
     claim = finding.claim
     counts = {d.count for d in finding.differences if d is not None}
     return (

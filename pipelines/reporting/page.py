@@ -13,9 +13,12 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from pipelines.findings import findings_of
+from pipelines.over_runs import alike
 from pipelines.paper.matching import flat, preset_as
 from pipelines.presets import PRESETS
-from pipelines.records import Record, origin
+from pipelines.records import Record, origin, read_records
+from pipelines.reporting.claims import HEADINGS, LINEAR, cells_of, legend
 from pipelines.reporting.collect import paper_report
 from pipelines.reporting.cost import cost_of
 from pipelines.reporting.html import table_html
@@ -57,6 +60,7 @@ def page_of(record: Record, root: str) -> str:
     sections = {
         "results": ("Results", _results(record)),
         "paper": ("Beside the paper", _beside_the_paper(record, root)),
+        "findings": ("The paper's claims", _findings(record, root)),
         "figures": ("Figures", _figures(record, root)),
         "words": ("Vocabulary", _vocabularies(record, root)),
         "stages": ("Stages", _stages(record, root)),
@@ -109,6 +113,23 @@ def _beside_the_paper(record: Record, root: str) -> str:
         for some, n in numbers.items()
     )
     return f"{tables}<ol>{runs}</ol>" if numbers else tables
+
+
+def _findings(record: Record, root: str) -> str:
+    """Where the store has a findings study of this experiment, what its trials say of each claim."""
+    try:
+        trials = [one for one in read_records(root) if one.sweep.get("name") == "findings"]
+    except StoreError:  # a file that cannot be read is no matter of this run
+        return ""
+    mine = {one.sweep["base"] for one in alike(record, [one for one in trials if one.sweep["label"] == "base"])}
+    study = [one for one in trials if one.sweep["base"] in mine]
+    if not study:
+        return ""
+    rows = [cells_of(finding, LINEAR, "; ") for finding in findings_of(study)]
+    lines = "".join(f"<tr>{''.join(f'<td class=wide>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    head = "".join(f"<th class=wide>{escape(name)}</th>" for name in HEADINGS)
+    table = f'<div class="scroll"><table><tr>{head}</tr>{lines}</table></div>'
+    return f'{table}<p class="soft">{escape(legend(study))}</p>'
 
 
 def _artifact(root: str, ref: str) -> Artifact:
