@@ -1,4 +1,4 @@
-"""Our VOC metrics against detectron2's evaluator, pycocotools and torchmetrics, where those are installed."""
+"""Our VOC metrics against pycocotools and torchmetrics, and detectron2's evaluator where that is installed."""
 
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from evaluation.voc_detection import THRESHOLDS, Detections, GroundTruth, read_g
 
 DEVKIT = Path(__file__).resolve().parents[3] / "shared" / "data" / "VOCdevkit"
 needs_voc = pytest.mark.skipif(not DEVKIT.exists(), reason="../shared/data is not here")
+made_and_real = pytest.mark.parametrize("real", [False, pytest.param(True, marks=needs_voc)], ids=["made", "real"])
 
 
 @pytest.mark.parametrize(("kind", "year"), [("voc07", 2007), ("area", 2012)])
@@ -40,11 +41,12 @@ def test_detectron2_on_real_objects(kind: Any, year: int) -> None:
     assert {k: score.metrics[k] for k in expected} == pytest.approx(expected, abs=1e-9)
 
 
-def apart(seed: int) -> tuple[GroundTruth, Detections]:
+def apart(seed: int, real: bool) -> tuple[GroundTruth, Detections]:
     """One object at most of a class in an image and none difficult: here all evaluators match alike."""
-    truth = made_truth(images=150, classes=3, seed=seed, difficult=0)
+    truth = read_ground_truth(DEVKIT / "VOC2007") if real else made_truth(150, classes=3, seed=seed, difficult=0)
     place = truth.image_M * len(truth.classes) + truth.class_M
-    keep = np.sort(np.unique(place, return_index=True)[1])
+    counts = np.flatnonzero(~truth.difficult_M)
+    keep = np.sort(counts[np.unique(place[counts], return_index=True)[1]])
     truth = GroundTruth(
         truth.images,
         truth.classes,
@@ -61,12 +63,12 @@ def inclusive(found: Detections) -> np.ndarray:
     return found.box_N4.astype(np.float64) + 1
 
 
-def test_pycocotools_at_11_recalls_where_objects_lie_apart() -> None:
-    pytest.importorskip("pycocotools")
+@made_and_real
+def test_pycocotools_at_11_recalls_where_objects_lie_apart(real: bool) -> None:
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    truth, found = apart(seed=10)
+    truth, found = apart(10, real)
     coco = COCO()
     wide = truth.box_M4 + np.array([0, 0, 1, 1])
     things = zip(truth.image_M, truth.class_M, wide, strict=True)
@@ -94,13 +96,13 @@ def test_pycocotools_at_11_recalls_where_objects_lie_apart() -> None:
     assert [score["ap50"], score["ap75"], score["ap"]] == pytest.approx([ap_T[0], ap_T[5], ap_T.mean()], abs=1e-9)
 
 
-def test_torchmetrics_at_11_recalls_where_objects_lie_apart() -> None:
-    detection = pytest.importorskip("torchmetrics.detection")
-    pytest.importorskip("pycocotools", reason="torchmetrics needs it")
+@made_and_real
+def test_torchmetrics_at_11_recalls_where_objects_lie_apart(real: bool) -> None:
     import torch
+    from torchmetrics.detection import MeanAveragePrecision
 
-    truth, found = apart(seed=20)
-    metric = detection.MeanAveragePrecision(rec_thresholds=np.arange(0.0, 1.1, 0.1).tolist(), class_metrics=True)
+    truth, found = apart(20, real)
+    metric = MeanAveragePrecision(rec_thresholds=np.arange(0.0, 1.1, 0.1).tolist(), class_metrics=True)
     wide = truth.box_M4 + np.array([0, 0, 1, 1])
     for i in range(len(truth.images)):
         mine, things = found.image_N == i, truth.image_M == i
