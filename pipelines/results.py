@@ -85,8 +85,13 @@ def marked(rows: Rows) -> tuple[dict[tuple[str, str], str], list[str]]:
             if unlike_first := unlike(card, cards[0][1]):
                 more = f" and {len(unlike_first) - MOST} more" if len(unlike_first) > MOST else ""
                 text = f"{name} made otherwise than for {cards[0][0]}: {'; '.join(unlike_first[:MOST])}{more}"
-                marks[model, name] = " " + notes.setdefault(text, MARKS[len(notes) % len(MARKS)])
+                marks[model, name] = " " + notes.setdefault(text, mark(len(notes)))
     return marks, [f"{mark} {text}" for text, mark in notes.items()]
+
+
+def mark(number: int) -> str:
+    """Of the footnote with this number, from 0: *, †, ..., then **, ††: no two have the same."""
+    return MARKS[number % len(MARKS)] * (number // len(MARKS) + 1)
 
 
 def comparisons(rows: Rows) -> list[str]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.results import show_results
+from pipelines.results import marked, show_results
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -33,3 +33,12 @@ def test_a_line_for_each_score_where_there_is_none() -> None:
     assert "linear top1 38.6 50.0" in lines
     assert "50-shot 70.0 70.0" in lines
     assert not any("…" in line for line in lines)
+
+
+def test_every_footnote_has_a_mark_of_its_own() -> None:
+    rows = [{"name": f"net {i}", "protocol": {"linear": {"solver": {"epochs": i}}}} for i in range(12)]
+    marks, notes = marked(rows)
+    assert [marks[f"net {i}", "linear"] for i in range(1, 12)] == (
+        [" *", " †", " ‡", " §", " ¶", " **", " ††", " ‡‡", " §§", " ¶¶", " ***"]
+    )
+    assert notes[5] == "** linear made otherwise than for net 0: solver.epochs 6 instead of 0"
