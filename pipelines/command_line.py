@@ -200,7 +200,7 @@ def in_one_line(error: ValidationError, model: type[BaseModel]) -> str:
     if first["type"] == "value_error" and "=" in reason.partition(":")[0]:
         return f"{where}.{reason}" if where else reason  # our own text, which starts with field=value
     if field is not None and first["type"] not in ("value_error", "literal_error", "extra_forbidden"):
-        bounds = _bounds(field)
+        bounds = bounds_of(field)
         kind = {"int_parsing": "a whole number", "float_parsing": "a number", "bool_parsing": "True or False"}
         wanted = [kind[first["type"]]] if first["type"] in kind else []
         wanted += [bounds] if bounds else []
@@ -215,7 +215,7 @@ def nearest_name(name: str, known: Any, prefix: str = "") -> str:
     return f", did you mean {prefix}{found[0]}?" if found else ""
 
 
-def _bounds(field: Any) -> str:
+def bounds_of(field: Any) -> str:
     """The range of a numeric field in words, from its constraints, also where it may be None."""
     limits: dict[str, Any] = {}
     annotations = [*getattr(field.annotation, "__args__", ())]

@@ -29,7 +29,7 @@ BACKBONE = "backbone.safetensors"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else [*arguments]
-    options = _parser().parse_args(given)
+    options = parser().parse_args(given)
     return answered(lambda: _tell(options, _export(options)), given, options.store)
 
 
@@ -44,18 +44,18 @@ def _tell(options: argparse.Namespace, about: dict[str, Any]) -> None:
     print(f"gives: {about['gives']}")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python pipelines/export.py", description="Export a network.")
-    source = parser.add_mutually_exclusive_group(required=True)
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python pipelines/export.py", description="Export a network.")
+    source = made.add_mutually_exclusive_group(required=True)
     source.add_argument("--key", help="of its artifact: a key, the beginning of one, or stage/key")
     source.add_argument("--weights", metavar="FILE", help=f"a {BACKBONE} instead, outside of any store")
     default = os.environ.get("BOWNET_STORE") or "store"
-    parser.add_argument("--store", default=default, help="path or URI (default: $BOWNET_STORE, else ./store)")
-    parser.add_argument("--format", required=True, help=", ".join(FORMATS))
-    parser.add_argument("--out", required=True, metavar="FILE", help="the file to write; FILE.json goes beside it")
-    parser.add_argument("--tap", help="onnx: the feature map beside the pooled feature (default: the last one)")
-    parser.add_argument("--debug", action="store_true", help="show a traceback with an error")
-    return parser
+    made.add_argument("--store", default=default, help="path or URI (default: $BOWNET_STORE, else ./store)")
+    made.add_argument("--format", required=True, help=", ".join(FORMATS))
+    made.add_argument("--out", required=True, metavar="FILE", help="the file to write; FILE.json goes beside it")
+    made.add_argument("--tap", help="onnx: the feature map beside the pooled feature (default: the last one)")
+    made.add_argument("--debug", action="store_true", help="show a traceback with an error")
+    return made
 
 
 def _export(options: argparse.Namespace) -> dict[str, Any]:

@@ -35,7 +35,7 @@ Report = dict[str, Any]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else [*arguments]
-    options = _parser().parse_args(given)
+    options = parser().parse_args(given)
     return answered(lambda: _answer(options), given, options.store)
 
 
@@ -63,14 +63,14 @@ def _answer(options: argparse.Namespace) -> int:
     return 1 if report.get("corrupt") else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pipelines.store", description="Look after a store.")
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m pipelines.store", description="Look after a store.")
     where = argparse.ArgumentParser(add_help=False)
     default = os.environ.get("BOWNET_STORE") or "store"
     where.add_argument("--store", default=default, help="path or URI (default: $BOWNET_STORE, else ./store)")
     where.add_argument("--json", metavar="FILE", help="also write the answer to this file")
     where.add_argument("--debug", action="store_true", help="show a traceback with an error")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = made.add_subparsers(dest="command", required=True)
     commands.add_parser("ls", parents=[where], help="list artifacts: size, age, runs that need them, state")
     show = commands.add_parser("show", parents=[where], help="print a manifest and what it is made from")
     show.add_argument("key", help="a key or the beginning of one")
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     gc = commands.add_parser("gc", parents=[where], help="delete what no recorded run needs")
     gc.add_argument("--yes", action="store_true", help="delete; without it gc only says what it would free")
     gc.add_argument("--keep-days", type=float, help="first drop the runs recorded more than so many days ago")
-    return parser
+    return made
 
 
 def _ls(root: str) -> Report:
