@@ -180,7 +180,7 @@ class C4Detector(Detector):
         device = self.input_mean.device
         sizes = [(view.pixels_CHW.shape[1], view.pixels_CHW.shape[2]) for view in views]
         height, width = (max(side) for side in zip(*sizes, strict=True))
-        x_NCHW = torch.zeros(len(views), 3, height, width, device=device)
+        x_NCHW = torch.zeros(len(views), 3, height, width, device=device, dtype=self.input_mean.dtype)
         mean, std = (value.view(3, 1, 1) for value in (self.input_mean, self.input_std))
         for i, (view, (h, w)) in enumerate(zip(views, sizes, strict=True)):
             x_NCHW[i, :, :h, :w] = (view.pixels_CHW.to(device, non_blocking=True) / 255 - mean) / std
