@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -106,7 +107,8 @@ def connect(object_store_memory: int | None = None, cpus: int | None = None) -> 
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", "16")
     # Ray would give its workers the lowest priority but four: on a machine of our own that costs a tenth of the speed.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    if not os.environ.get("RAY_ADDRESS"):
+    is_local = not os.environ.get("RAY_ADDRESS")
+    if is_local:
         for name, value in QUIET_LOCAL_RAY.items():
             os.environ.setdefault(name, value)
     # A thread that outlives its cluster would start a second one with its next call.
@@ -116,17 +118,35 @@ def connect(object_store_memory: int | None = None, cpus: int | None = None) -> 
 
     # Authentication stays as Ray has it, on; the notice about that would be the first line of every run.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
-    ray.init(
-        address=None if os.environ.get("RAY_ADDRESS") else "local",
-        logging_level=logging.WARNING,
-        log_to_driver=False,
-        include_dashboard=False,
-        object_store_memory=object_store_memory,
-        num_cpus=cpus,
-        runtime_env={"env_vars": {name: os.environ[name] for name in WORKER_VARIABLES}},
-    )
+    with on_loopback() if is_local else nullcontext():
+        ray.init(
+            address="local" if is_local else None,
+            logging_level=logging.WARNING,
+            log_to_driver=False,
+            include_dashboard=False,
+            object_store_memory=object_store_memory,
+            num_cpus=cpus,
+            runtime_env={"env_vars": {name: os.environ[name] for name in WORKER_VARIABLES}},
+        )
     before_watchers()
     tame_ray_data()
+
+
+@contextmanager
+def on_loopback() -> Iterator[None]:
+    """A Ray that starts in here is reached from this machine only, as it is by default on macOS and Windows.
+
+    Elsewhere its processes would listen on every address; Ray takes 127.0.0.1 for that of the network, also when such a
+    Ray is joined. The constant is not part of its interface: where it has gone, the token alone keeps others out.
+    """
+    from ray._private import ray_constants
+
+    with_others = getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = with_others
 
 
 def tame_ray_data() -> None:

@@ -163,10 +163,13 @@ def _join_cluster(root: str) -> None:
     """The locks of a remote store live in the Ray cluster that builds into it."""
     import ray
 
+    from pipelines.machine import on_loopback
+
     if ray.is_initialized():
         return
     try:
-        ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
+        with on_loopback():  # where a program's own Ray listens
+            ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:
         said = str(error).split("\n")[0]
         message = f"store={root}: gc must ask the Ray cluster who builds; run it on that cluster ({said})"
