@@ -33,6 +33,7 @@ def test_a_run_and_its_networks(browser: Any, smoke: dict[str, Any]) -> None:
     assert next(iter(client.get_run(run).data.metrics)) == "linear/top1"  # what the page that compares runs begins with
     below = f"tags.`mlflow.parentRunId` = '{run}' and tags.model = 'BoWNet'"  # other tests may have made more
     (bownet,) = client.search_runs([experiment], below)
+    assert {"fewshot.png", f"{run}.html"} <= {file.path for file in client.list_artifacts(run)}
     with server(smoke["store"], free_port(), "mlflow.db") as address:
         page = browser.new_page(viewport={"width": 1400, "height": 1000})
         page.set_default_timeout(PATIENCE)
@@ -51,6 +52,7 @@ def test_a_run_and_its_networks(browser: Any, smoke: dict[str, Any]) -> None:
             page.get_by_text(section, exact=True).first.wait_for()
 
         show(page, f"{base}/{bownet.info.run_id}/artifacts", "predictions")
+        page.get_by_text("patches", exact=True).first.wait_for()
         page.get_by_text("predictions", exact=True).click()
         page.get_by_text("predictions.png", exact=True).click()
         picture = page.locator("img[src*='predictions.png'], img[src^='blob:']").first
