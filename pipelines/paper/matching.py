@@ -11,8 +11,8 @@ from pipelines.presets import PRESETS
 from pipelines.scale import at_scale, of_kind
 
 # Where images lie, how they are stored, what is judged and when a run gives up change no number that is shown.
-_OF_NO_MATTER = ("name", "seed", "evaluators", "judged", "scale", "data.shard_size", "data.max_bad_fraction")
-_OF_NO_MATTER += ("vocabulary.min_perplexity",)
+_OF_NO_MATTER = {"name", "seed", "evaluators", "judged", "scale", "data.shard_size", "data.max_bad_fraction"}
+_OF_NO_MATTER |= {"vocabulary.min_perplexity"}
 _PATHS = ("data.path", "transfer.data.path", "transfer.data.shard_size", "voc07_svm.path", "detection.path")
 
 Settings = Mapping[str, Any]

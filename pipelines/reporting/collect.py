@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from evaluation.interval import interval
 from evaluation.paper import report as difference_report
@@ -16,10 +17,11 @@ from pipelines.paper.tables import Column, Row, Table, paper_tables
 from pipelines.presets import PRESETS
 from pipelines.records import Record
 from pipelines.reporting.cost import cost_of
+from pipelines.reporting.marks import Footnotes
 from pipelines.reporting.model import Cell, Line, Report, ReportTable, RowLines, RunLink
 
 SCALES = ("full", "small", "tiny")
-UI = "http://127.0.0.1:5000"  # where `make mlflow` shows runs
+UI = "http://127.0.0.1:5000"  # where `make mlflow` shows runs of a file
 EVALUATOR_OF = {"{transfer}": "transfer"}  # by the first part of a column's metric, where they are not the same
 
 
@@ -33,17 +35,18 @@ def paper_report(records: Sequence[Record], root: str, scale: str = "all") -> Re
 
 def _table(table: Table, records: Sequence[Record], presets: Mapping[str, tuple[str, ...]], root: str) -> ReportTable:
     notes: dict[str, None] = {}
+    footnotes = Footnotes()
     rows = []
     for row in table.rows:
         cells = tuple(Cell(row.figures[c.key]) if c.key in row.figures else None for c in table.columns)
         lines = [Line("paper", cells)]
         for (scale, data), found in _groups(row, records, presets).items():
-            lines.append(_ours(table.columns, found, scale, data, root))
+            lines.append(_ours(table.columns, found, scale, data, root, row.name, footnotes))
             notes |= dict.fromkeys(_differences(found, table.columns))
         if len(lines) == 1 and not row.quoted:
             lines.append(Line("ours", (None,) * len(table.columns)))
         rows.append(RowLines(row.name, tuple(lines)))
-    return ReportTable(table.caption, table.columns, tuple(rows), tuple(notes))
+    return ReportTable(table.caption, table.columns, tuple(rows), (*footnotes.lines, *notes))
 
 
 Found = dict[int, list[tuple[Record, str]]]  # by seed: runs and their model, the oldest first
@@ -62,13 +65,15 @@ def _groups(
     return dict(sorted(groups.items(), key=lambda item: (SCALES.index(item[0][0]), item[0][1])))
 
 
-def _ours(columns: Sequence[Column], found: Found, scale: str, data: str, root: str) -> Line:
+def _ours(
+    columns: Sequence[Column], found: Found, scale: str, data: str, root: str, row: str, footnotes: Footnotes
+) -> Line:
     lasts = [runs[-1] for runs in found.values()]
     costs = [cost_of(root, _row(record, model)["artifacts"]["backbone"]) for record, model in lasts]
     known = [cost for cost in costs if cost is not None]
     return Line(
         "ours",
-        tuple(_cell(column, found) for column in columns),
+        tuple(_cell(column, found, scale, data, row, footnotes) for column in columns),
         scale,
         data,
         " ".join(map(str, sorted(found))),
@@ -77,17 +82,20 @@ def _ours(columns: Sequence[Column], found: Found, scale: str, data: str, root: 
     )
 
 
-def _cell(column: Column, found: Found) -> Cell | None:
-    values, spreads, runs = [], [], []
+def _cell(column: Column, found: Found, scale: str, data: str, row: str, footnotes: Footnotes) -> Cell | None:
+    values, spreads, runs, cards = [], [], [], []
     for record, model in _behind(column, found):
         metric, metrics = _metric(column, record), record.metrics(model)
         values.append(metrics[metric])
         spreads.append(metrics.get(f"{metric}_ci95", metrics.get(f"{metric}_std")))
         runs.append(link(record))
+        if card := _card(column, record, model):
+            cards.append((f"{row} with seed {record.seed} ({scale}, {data})", card))
     if not values:
         return None
     over_seeds = interval(values)
-    return Cell(over_seeds.mean, spreads[0] if over_seeds.half is None else over_seeds.half, tuple(runs))
+    spread = spreads[0] if over_seeds.half is None else over_seeds.half
+    return Cell(over_seeds.mean, spread, tuple(runs), footnotes.mark((column.key, scale, data), cards))
 
 
 def _behind(column: Column, found: Found) -> list[tuple[Record, str]]:
@@ -103,8 +111,12 @@ def _metric(column: Column, record: Record) -> str:
 
 
 def link(record: Record) -> RunLink:
+    """To the server that has the run, without anybody's name or password; to `make mlflow` where it is in a file."""
     experiment = record.mlflow.get("experiment_id")
-    return RunLink(record.run, f"{UI}/#/experiments/{experiment}/runs/{record.run}" if experiment else None)
+    server = urlsplit(str(record.mlflow.get("tracking_uri", "")))
+    remote = server.scheme in ("http", "https")
+    ui = f"{server.scheme}://{server.netloc.rpartition('@')[2]}{server.path.rstrip('/')}" if remote else UI
+    return RunLink(record.run, f"{ui}/#/experiments/{experiment}/runs/{record.run}" if experiment else None)
 
 
 def _differences(found: Found, columns: Sequence[Column]) -> list[str]:

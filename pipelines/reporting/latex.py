@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from pipelines.reporting.model import LEGEND, Cell, Report, ReportTable, RunLink, numbered, text
+from pipelines.reporting.model import LEGEND, MORE, Cell, Report, ReportTable, RunLink, more, numbered, text
 
 _MARKS = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
 _MARKS |= {mark: f"\\{mark}" for mark in "&%$#_{}"}
 _MARKS |= {"<": r"\textless{}", ">": r"\textgreater{}", "√": r"$\surd$"}
+_MARKS |= {"†": r"\dag{}", "‡": r"\ddag{}", "§": r"\S{}", "¶": r"\P{}"}  # of footnotes
 
 
 def as_latex(report: Report) -> str:
@@ -33,18 +34,23 @@ def _items(lines: list[str]) -> list[str]:
 def _table(table: ReportTable, numbers: dict[tuple[RunLink, ...], int]) -> str:
     n = len(table.columns)
     above = [(group, len([*columns])) for group, columns in groupby(table.columns, lambda column: column.group)]
-    lines = ["\\begin{table}[t]", "\\centering\\small", f"\\begin{{tabular}}{{ll|{'c' * n}|lll}}", "\\toprule"]
+    lines = [
+        "\\begin{table}[t]",
+        "\\centering\\small",
+        f"\\begin{{tabular}}{{ll|{'c' * n}|{'l' * len(MORE)}}}",
+        "\\toprule",
+    ]
     if any(group for group, _ in above):
         spans = " & ".join(f"\\multicolumn{{{count}}}{{c}}{{{plain(group)}}}" for group, count in above)
-        lines.append(f" & & {spans} & & & \\\\")
+        lines.append(f" & & {spans}{' &' * len(MORE)} \\\\")
     lines += [
-        f"Method & & {' & '.join(plain(c.title) for c in table.columns)} & Scale & Data & Seeds \\\\",
+        f"Method & & {' & '.join([*(plain(c.title) for c in table.columns), *map(str.capitalize, MORE)])} \\\\",
         "\\midrule",
     ]
     for row in table.rows:
         for i, line in enumerate(row.lines):
             cells = " & ".join(_cell(cell, numbers) for cell in line.cells)
-            said = " & ".join(plain(word) for word in (line.scale, line.data, line.seeds))
+            said = " & ".join(plain(word) for word in more(line))
             lines.append(f"{plain(row.name) if i == 0 else ''} & {line.who} & {cells} & {said} \\\\")
     lines += ["\\bottomrule", "\\end{tabular}", f"\\caption{{{plain(table.title)}}}", "\\end{table}"]
     return "\n".join([*lines, *_items([plain(note) for note in table.notes])])

@@ -22,6 +22,7 @@ class Cell:
     value: float
     spread: float | None = None
     runs: tuple[RunLink, ...] = ()
+    mark: str = ""  # of a footnote
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def text(cell: Cell | None, plus_minus: str = "±") -> str:
         return ""
     if not cell.runs:
         return f"{cell.value:g}"
-    return f"{cell.value:.1f}" + (f" {plus_minus} {cell.spread:.1f}" if cell.spread is not None else "")
+    spread = f" {plus_minus} {cell.spread:.1f}" if cell.spread is not None else ""
+    return f"{cell.value:.1f}{spread}{cell.mark}"
 
 
 def numbered(report: Report) -> dict[tuple[RunLink, ...], int]:

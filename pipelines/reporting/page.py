@@ -25,7 +25,7 @@ from pipelines.reporting.html import table_html
 from pipelines.reporting.model import Report, numbered
 from pipelines.reporting.stage_graph import draw_graph, nodes_of
 from pipelines.reporting.vocabulary_browser import ALL, browser
-from pipelines.results import cell, columns_of, comparisons, differences, heading, marked
+from pipelines.results import MARKS, cell, columns_of, comparisons, differences, heading, marked
 from pipelines.run_figures import OVER_NETWORKS, folder_of
 from pipelines.store import Artifact, Folder, StoreError
 
@@ -106,7 +106,9 @@ def _beside_the_paper(record: Record, root: str) -> str:
     filled = [t for t in whole.tables if any(c and c.runs for r in t.rows for line in r.lines for c in line.cells)]
     numbers = numbered(Report(whole.title, tuple(filled)))
     tables = "".join(
-        f'<h3>{escape(table.title)}</h3><div class="scroll">{table_html(table, numbers)}</div>' for table in filled
+        f'<h3>{escape(table.title)}</h3><div class="scroll">{table_html(table, numbers)}</div>'
+        + "".join(f'<p class="soft">{escape(note)}</p>' for note in table.notes if note[0] in MARKS)
+        for table in filled
     )
     runs = "".join(
         f'<li id="run-{n}" value="{n}">run {escape(", ".join(one.run for one in some))}</li>'

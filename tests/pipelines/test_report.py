@@ -16,7 +16,7 @@ from pipelines.command_line import parse
 from pipelines.paper.matching import presets_of
 from pipelines.paper.tables import paper_tables
 from pipelines.records import Record, read_records, write_record
-from pipelines.reporting.collect import paper_report
+from pipelines.reporting.collect import link, paper_report
 from pipelines.reporting.cost import Cost, cost_of
 from pipelines.reporting.html import as_html
 from pipelines.reporting.latex import as_latex
@@ -127,6 +127,47 @@ def test_markdown_links_from_cells_to_runs_and_from_there_to_mlflow(tmp_path: Pa
     assert f'<a id="run-2"></a>2: <a href="{to}/a">a</a>, <a href="{to}/b">b</a></li>' in page
 
 
+def test_what_was_made_otherwise_is_marked(tmp_path: Path) -> None:
+    """Of one cell, and of one column; another seed is no difference, and neither is another scale's card."""
+
+    def made(name: str, epochs: int, *settings: str, seed: int = 0, **scores: float) -> Record:
+        record = run(name, "cifar100/bownet", scores, *settings, seed=seed)
+        card = {"evaluator": "linear", "solver": {"epochs": epochs}, "seeds": {"classifier": seed}}
+        return replace(record, rows=[row | {"protocol": {"linear": card}} for row in record.rows])
+
+    records = [made("a", 60, RotNet=40, BoWNet=50), made("b", 60, seed=1, RotNet=42, BoWNet=54)]
+    records += [made("c", 5, *TINY, RotNet=10, BoWNet=20)]
+    marks = {
+        c.mark
+        for t in paper_report(records, str(tmp_path)).tables
+        for r in t.rows
+        for x in r.lines
+        for c in x.cells
+        if c
+    }
+    assert marks == {""}
+    report = paper_report([*records, made("d", 30, seed=2, BoWNet=55)], str(tmp_path))
+    rotnet, bownet = (ours(report, "cifar100", name)[0].cells[-1] for name in ("RotNet", "BoWNet"))
+    assert rotnet is not None
+    assert bownet is not None
+    assert (rotnet.mark, bownet.mark) == ("", "*")
+    said = "linear made otherwise than for RotNet with seed 0 (full, cifar100): solver.epochs 30 instead of 60"
+    assert f"* {said}" in report.tables[0].notes
+    size = report.tables[[t.key for t in paper_tables()].index("cifar100_vocabulary_size")]
+    assert f"* {said.replace('RotNet', 'K=2048')}" in size.notes
+    assert "53.0 ± 6.6*" in as_html(report)  # 50, 54 and 55: s = sqrt(7), t(2) = 4.303
+
+
+def test_links_lead_to_the_server_that_has_the_run() -> None:
+    def to(**where: str) -> str | None:
+        return link(Record("r", {}, [], 1.0, {"experiment_id": "7", **where})).address
+
+    assert to(tracking_uri="https://me:***@host:8443/mlflow/") == "https://host:8443/mlflow/#/experiments/7/runs/r"
+    assert to(tracking_uri="http://host?token=***") == "http://host/#/experiments/7/runs/r"
+    assert to(tracking_uri="sqlite:////tmp/a.db") == to() == "http://127.0.0.1:5000/#/experiments/7/runs/r"
+    assert link(Record("r", {}, [], 1.0)).address is None
+
+
 def test_every_format_names_runs_and_escapes_what_it_is_given(tmp_path: Path) -> None:
     nasty = run("<b>&_1", "cifar100/bownet", {"BoWNet": 50}, *TINY)
     report = paper_report([nasty], str(tmp_path))
@@ -144,6 +185,9 @@ def test_every_format_names_runs_and_escapes_what_it_is_given(tmp_path: Path) ->
     assert latex_plain("<b>&_1") in source
     assert "69.1" in source
     assert "\\toprule" in source
+    assert "& Scale & Data & Seeds & Images seen & Hours \\\\" in source
+    tables = [line for line in source.splitlines() if line.startswith("Supervised & paper")]
+    assert {line.count("&") for line in tables} == {1 + 5 + 5, 1 + 3 + 5}  # who, columns, and what a line says more
     assert not re.search(r"(?<!\\)[&%#]_", source)
     assert source.count("\\begin{") == source.count("\\end{")
 
