@@ -133,9 +133,10 @@ class RaySource:
         self._count = len(vectors)
         self._stall_seconds = machine.stall_seconds
         wanted = workers_for(vectors, machine.workers if machine.gpu else machine.cpus, machine.gpu)
-        self._room = room = reserve(wanted, gpu=machine.gpu)
+        gpus = machine.gpus_per_worker if machine.gpu else 0.0
+        self._room = room = reserve(wanted, gpus)
         threads = 1 if wanted > 1 else machine.cpus_per_worker  # which one node is known to have
-        options: Any = {"num_cpus": threads, "num_gpus": 1 if machine.gpu else 0, "scheduling_strategy": room.strategy}
+        options: Any = {"num_cpus": threads, "num_gpus": gpus, "scheduling_strategy": room.strategy}
         actor: Any = ray.remote(max_restarts=-1, max_task_retries=-1, **options)(Worker)
         shares = vectors.shares(room.count)
         self._starts = [first for first, _ in shares] + [len(vectors)]

@@ -23,12 +23,12 @@ class Room:
             remove_placement_group(self.group)
 
 
-def reserve(wanted: int, gpu: bool = False) -> Room:
-    """Room for as many actors of one CPU, and a GPU, as there is within some seconds; a single one just waits."""
+def reserve(wanted: int, gpus: float = 0.0) -> Room:
+    """Room for as many actors of one CPU, and so much of a GPU, as there is within seconds; a single one just waits."""
     from ray.util import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    bundle: dict[str, float] = {"CPU": 1.0} | ({"GPU": 1.0} if gpu else {})
+    bundle: dict[str, float] = {"CPU": 1.0} | ({"GPU": gpus} if gpus else {})
     while wanted > 1:
         group = placement_group([bundle] * wanted, strategy="SPREAD")
         if group.wait(PATIENCE):

@@ -59,7 +59,7 @@ def for_each_shard(
                     machine.board.post.remote(record)
             return [m.result() if isinstance(m, Future) else m for m in made]
 
-    gpus = 1 if gpu and machine.gpu else None
+    gpus = machine.gpus_per_worker if gpu and machine.gpu else None
     items = [{"number": i, "row": packed(row)} for i, row in enumerate(rows)]
     tasks = tasks_for(len(items), machine.workers if gpus else machine.cpus)
     dataset = ray.data.from_items(items, override_num_blocks=tasks)

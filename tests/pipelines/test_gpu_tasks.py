@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -31,3 +32,17 @@ def test_both_gpus_work_and_the_order_is_kept(two_gpus: Machine) -> None:
     assert [row["n"] for row in done] == list(range(7))
     assert {row["gpu"] for row in done} == {"0", "1"}
     assert len({row["pid"] for row in done}) == 2
+
+
+@pytest.mark.slow
+def test_tasks_that_ask_for_half_a_gpu_share_one(two_gpus: Machine) -> None:
+    """As those of a sweep with --gpus-per-trial 0.5: each sees one GPU, of which Ray gives it a half."""
+    halves = replace(two_gpus, gpus_per_worker=0.5)
+
+    def share(row: Row) -> Row:
+        import ray
+
+        return {"n": row["n"], "share": ray.get_runtime_context().get_assigned_resources()["GPU"]}
+
+    done = for_each_shard([{"n": n} for n in range(4)], share, halves, gpu=True)
+    assert [(row["n"], row["share"]) for row in done] == [(n, 0.5) for n in range(4)]
