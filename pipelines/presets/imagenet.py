@@ -63,7 +63,8 @@ def _imagenet(name: str, **settings: Any) -> Experiment:
 def supervised() -> Experiment:
     """ResNet-50 with labels: the supervised rows that the paper trained itself.
 
-    The paper does not say how; these are the usual 90 epochs, rate 0.1, times 0.1 after 30 and 60.
+    The paper does not say how; these are the usual 90 epochs, rate 0.1, times 0.1 after 30 and 60. Not usual is what it
+    sees: the whole image resized to 256, a random window of 224 and a flip, not random resized crops.
 
     Command: python pipelines/full.py imagenet/supervised
     Cost: not yet run.
