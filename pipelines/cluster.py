@@ -19,6 +19,10 @@ class Cluster:
         self._resources, self._board = resources, board
         self._last: Machine | None = None
 
+    @property
+    def stall_seconds(self) -> float:
+        return self._resources.stall_minutes * 60
+
     def __call__(self) -> Machine:
         last = self._last
         try:

@@ -17,6 +17,7 @@ from pipelines.store.errors import StoreError
 
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 5.0
+ANSWER_SECONDS = 120.0  # ample for an actor that moves to another node
 NAMESPACE, ACTOR = "bownet", "store-leases"
 
 log = logging.getLogger(__name__)
@@ -139,4 +140,10 @@ def _ask(method: str, *arguments: Any) -> Any:
         options = {"name": ACTOR, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
         lasting = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
         actor = ray.remote(LeaseActor).options(**options, **lasting).remote()
-    return ray.get(getattr(actor, method).remote(*arguments))
+    try:
+        return ray.get(getattr(actor, method).remote(*arguments), timeout=ANSWER_SECONDS)
+    except ray.exceptions.GetTimeoutError as error:
+        raise StoreError(
+            f"store: the actor that grants leases has not answered for {ANSWER_SECONDS:.0f} s; look whether the "
+            "cluster lives (ray status), and run again"
+        ) from error

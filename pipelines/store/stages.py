@@ -20,7 +20,7 @@ from pipelines.store.artifacts import (
 )
 from pipelines.store.errors import StoreError
 from pipelines.store.fingerprint import canonical, fingerprint
-from pipelines.store.locks import Lock, single_flight
+from pipelines.store.locks import STALL_SECONDS, Lock, single_flight
 from pipelines.store.storage import Folder, absolute_root
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # of a stage or a run: both become file names
@@ -107,7 +107,7 @@ class Observer:
         """The artifact is whole."""
 
     def on_waiting(self, stage: Stage, artifact: Artifact, holder: str) -> None:
-        """Another process builds it; told once per wait."""
+        """Another process builds it; told again every ten minutes."""
 
     def on_corrupt(self, stage: Stage, artifact: Artifact, reason: str) -> None:
         """It had gone bad and was removed; the build follows."""
@@ -161,7 +161,8 @@ class Store:
             def wait(holder: str) -> None:
                 self.observer.on_waiting(stage, artifact, holder)
 
-            with single_flight(self.root, artifact.key, wait) as lock:
+            stall = getattr(self.machine, "stall_seconds", STALL_SECONDS)
+            with single_flight(self.root, artifact.key, wait, stall_seconds=stall) as lock:
                 cached = self._is_whole_or_discarded(stage, artifact)  # another may have built it meanwhile
                 if not cached:
                     self._build(stage, artifact, lock)

@@ -101,6 +101,42 @@ with single_flight(sys.argv[1], "key"):
     holder.stdout.close()
 
 
+def test_a_stopped_holder_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lock stays; a holder that lives is waited for much longer, and named again and again."""
+    script = """
+import sys, time
+from pipelines.store import locks
+locks.BEAT_SECONDS = 0.05
+with locks.single_flight(sys.argv[1], "key"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+    holder = child(script, tmp_path)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    monkeypatch.setattr("pipelines.store.locks.REPEAT_SECONDS", 0.5)
+    monkeypatch.setattr("pipelines.store.locks.POLL_SECONDS", (0.1, 0.1))
+    told: list[float] = []
+
+    def wait(name: str) -> None:
+        told.append(time.monotonic())
+        if len(told) == 4:  # at 0, 0.5, 1 and 1.5 s
+            holder.send_signal(signal.SIGSTOP)
+
+    try:
+        with (
+            pytest.raises(StoreError, match=rf"^key: process {holder.pid} on .* has shown no sign of life for 1 s"),
+            single_flight(str(tmp_path), "key", wait, stall_seconds=1),
+        ):
+            raise AssertionError("it has the lock")
+        assert len(told) >= 4
+        assert time.monotonic() - told[3] > 0.9
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+
+
 def test_forked_children_do_not_keep_the_lock(tmp_path: Path) -> None:
     """A data loader's worker inherits the descriptor and may outlive the build."""
     with single_flight(str(tmp_path), "key"):
