@@ -2,18 +2,26 @@
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import LinearSVC
 
-from bownet.config import Voc07Svm
+from bownet.config import Data, Net, Voc07Svm
+from bownet.images.augment import to_float
+from bownet.images.sources import open_source
+from bownet.images.views import squashed_view
+from bownet.nets.build import build_backbone
 from evaluation.voc07_svm import COSTS, Problem, Span, folds_of, normalised, obstacle, presence, voc07_svm
 
+DEVKIT = Path(__file__).resolve().parents[3] / "shared" / "data" / "VOCdevkit"
 CLASSES = ("cat", "dog", "cow")
+REAL = ("person", "car", "chair")
 
 
 def made(images: int, values: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -71,6 +79,32 @@ def test_agrees_with_the_plain_loop(values: int, costs: Any, seed: int) -> None:
     assert [row["ap"] for row in rows] == pytest.approx([ap for _, ap in expected.values()], abs=1e-9)
     assert score.metrics == {"a/map": pytest.approx(np.mean([ap for _, ap in expected.values()]))}
     assert score.details["taps"]["a"]["fits"] == len(COSTS[costs]) * 3 * 3 + 3
+
+
+def real(split: str) -> tuple[np.ndarray, np.ndarray]:
+    """Features of a fresh network of real images of VOC2007, and who is in them."""
+    source = open_source(Data(kind="voc", path=str(DEVKIT), voc_train="trainval07", storage="encoded"))
+    pictures = list(source.splits[split].part(np.arange(len(source.splits[split]))).read())
+    views = [torch.from_numpy(np.array(squashed_view(picture.content, 32, 37))) for picture in pictures]
+    with torch.no_grad():
+        maps = build_backbone(Net(arch="wrn-10-1"), 0).eval()(to_float(torch.stack(views)), ("block2",))["block2"]
+    found = presence([picture.annotation for picture in pictures], source.categories)
+    return maps.mean((2, 3)).numpy(), found[:, [source.categories.index(name) for name in REAL]]
+
+
+@pytest.mark.skipif(not DEVKIT.exists(), reason="../shared/data is not here")
+def test_agrees_with_the_plain_loop_on_real_images() -> None:
+    config = Voc07Svm(costs="vissl", max_iter=100)
+    (train, train_NC), (test, test_MC) = real("train"), real("test")
+    assert (train_NC == 0).any() or (test_MC == 0).any()  # difficult ones are among them
+    score = voc07_svm({"a": train}, {"a": test}, train_NC, test_MC, REAL, config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = slow(train, test, train_NC, test_MC, config)
+    rows = [score.details["taps"]["a"]["classes"][name] for name in REAL]
+    assert [row["cost"] for row in rows] == [cost for cost, _ in expected.values()]
+    assert [row["ap"] for row in rows] == pytest.approx([ap for _, ap in expected.values()], abs=1e-9)
+    assert all(5 < row["ap"] < 90 for row in rows)
 
 
 def test_cost_lists() -> None:
