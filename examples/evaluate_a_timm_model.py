@@ -1,7 +1,7 @@
 """A model of the timm library, judged by the paper's protocols: the same as `python pipelines/evaluate.py`, in Python.
 
 python examples/evaluate_a_timm_model.py                      timm's published ResNet-18, which is downloaded once
-python examples/evaluate_a_timm_model.py --weights FILE       the state_dict() of a ResNet-18 of your own, from torch.save
+python examples/evaluate_a_timm_model.py --weights FILE       a ResNet-18 of your own, its state_dict() by torch.save
 """
 
 from __future__ import annotations

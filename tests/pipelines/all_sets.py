@@ -49,7 +49,7 @@ def write_places205(folder: Path) -> None:
 
 def write_all_sets(root: Path, patch: pytest.MonkeyPatch) -> None:
     """As root/data/..., and `root` becomes the folder that programs start in."""
-    write_cifar10(root / "data/cifar10", patch, test_labels=[i % 10 for i in range(650)])
+    write_cifar10(root / "data/cifar10", patch, test_labels=[i % 10 for i in range(650)], times=5)
     write_cifar100(root / "data/cifar100", patch, train=200, test=6500)
     write_miniimagenet(root / "data/mini-imagenet")
     write_imagenet(root / "data/imagenet")

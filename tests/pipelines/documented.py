@@ -1,16 +1,20 @@
-"""Every command that README and documentation show, as words of a shell."""
+"""Every command and every piece of Python that README, documentation and programs show."""
 
+import ast
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from conftest import ROOT
 
-FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"(?<!`)`((?:python|make|ray|mlflow|pip) [^`]+)`(?!`)")
 PROGRAMS = ("python", "make", "ray", "mlflow", "pip", ".ci/run", ".", "export")
 TREE = re.compile(r"^\S+/ {2,}|→")  # a line of a picture, not of a shell
+SAID = re.compile(r" {3,}.*")  # behind a command at the top of a program: what it does
 
 
 class Command(NamedTuple):
@@ -26,20 +30,40 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def python_blocks(page: Path) -> list[str]:
+    found = FENCED.findall(page.read_text("utf-8"))
+    return [textwrap.dedent(block) for _, language, block in found if language == "python"]
+
+
 def commands() -> Iterator[Command]:
     """Each once."""
     seen = set()
+    for page, line in [*_of_pages(), *_of_programs()]:
+        for command in _of_line(page, line):
+            if command[1:] not in seen:
+                seen.add(command[1:])
+                yield command
+
+
+def _of_pages() -> Iterator[tuple[str, str]]:
     for page in pages():
-        for language, block in FENCED.findall(page.read_text()):
-            if language:
-                continue
-            for line in block.replace("\\\n", " ").splitlines():
-                if TREE.search(line):
-                    continue
-                for command in _of_line(page.name, line):
-                    if command[1:] not in seen:
-                        seen.add(command[1:])
-                        yield command
+        text = page.read_text("utf-8")
+        for _, language, block in FENCED.findall(text):
+            if language in ("", "sh"):
+                yield from ((page.name, line) for line in _lines(block) if not TREE.search(line))
+        for inline in INLINE.findall(FENCED.sub("", text)):
+            yield page.name, " ".join(inline.split())
+
+
+def _of_programs() -> Iterator[tuple[str, str]]:
+    """What stands at the top of those that people start; the reference shows it, too."""
+    for file in sorted([*(ROOT / "pipelines").glob("*.py"), *(ROOT / "examples").glob("*.py")]):
+        top = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+        yield from ((file.name, SAID.sub("", line)) for line in _lines(top))
+
+
+def _lines(block: str) -> list[str]:
+    return re.sub(r"\\\n *", " ", block).splitlines()
 
 
 def _of_line(page: str, line: str) -> Iterator[Command]:

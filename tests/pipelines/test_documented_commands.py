@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,14 @@ from all_sets import images, write_all_sets
 from conftest import ROOT
 from documented import Command, commands
 
+from pipelines.records import read_records, write_record
 from pipelines.stages.library_net import library_net
 from pipelines.store import Store
 
 TRAINS = ("full.py", "sweep.py", "evaluate.py")
 ELSEWHERE = {  # why some are not carried out here
     "pip": "installs what other tests use where it is there",
+    "pip-audit": "asks the network",
     ".": "the environment that these tests run in",
     "export": "variables of ray's own programs: tests/pipelines/test_demo.py",
     "tests.chaos": "kills for twenty minutes",
@@ -47,6 +49,7 @@ class Place:
         names = {**self.names}
         names |= {"3f2a": self.student} if words[1].endswith("figures.py") else {}
         names |= {"DIR": "parquet"} if "parquet" in words else {}
+        names |= {"S": "1"} if words[-2:] == ("--seed", "S") else {}
         return [name for word in words if (name := names.get(word, word))]
 
 
@@ -56,6 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, smoke: dict[str, Any]) -> It
     shutil.copytree(smoke["store"], root / "store")
     with pytest.MonkeyPatch.context() as patch:
         write_all_sets(root, patch)
+        write_another_run(smoke["store"], root / "store")
         images(
             root / "photos", [f"{kind}/{i}.jpg" for kind in ("cat", "dog", "ibis", "newt", "wren") for i in range(330)]
         )
@@ -78,6 +82,14 @@ def place(tmp_path_factory: pytest.TempPathFactory, smoke: dict[str, Any]) -> It
             "timm:resnet50.a1_in1k": "",
         }  # its hub cannot be stood in for
         yield Place(names, of_student.rpartition("/")[2][:8])
+
+
+def write_another_run(of: Path, store: Path) -> None:
+    """Like the last one of a store, before it and with more words."""
+    last = read_records(str(of))[-1]
+    vocabulary = {**last.settings["vocabulary"], "size": 2 * last.settings["vocabulary"]["size"]}
+    earlier = {"run": "0" * 32, "finished": "2000-01-01T00:00:00+00:00"}
+    write_record(str(store), replace(last, settings={**last.settings, "vocabulary": vocabulary}, **earlier))
 
 
 def write_parquet(folder: Path, image: Path) -> None:
@@ -123,8 +135,8 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     try:
         if module:
             runpy.run_module(words[2], run_name="__main__", alter_sys=True)
-        elif words[1].startswith("benchmarks/"):
-            monkeypatch.setattr(sys, "argv", [words[1], "--help"])  # tests/benchmarks runs them
+        elif words[1].startswith(("benchmarks/", "examples/")):
+            monkeypatch.setattr(sys, "argv", [words[1], "--help"])  # tests/benchmarks, test_examples.py run them
             runpy.run_path(str(ROOT / words[1]), run_name="__main__")
         else:
             runpy.run_path(str(ROOT / words[1]), run_name="__main__")

@@ -28,11 +28,14 @@ def planes(first: int, count: int) -> np.ndarray:
     return np.concatenate([red, np.full((count, 1024), 10, np.uint8), blue], 1)
 
 
-def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch, test_labels: Sequence[int] = (7, 8, 9)) -> None:
+def write_cifar10(
+    root: Path, monkeypatch: pytest.MonkeyPatch, test_labels: Sequence[int] = (7, 8, 9), times: int = 1
+) -> None:
+    """Four images in each batch, or so many times four."""
     folder = root / "cifar-10-batches-py"
     train = [
-        [f"data_batch_{i}", write_batch(folder / f"data_batch_{i}", {"data": planes(4 * i, 4), "labels": [i, 0, 9, 1]})]
-        for i in range(1, 6)
+        [name, write_batch(folder / name, {"data": planes(4 * i, 4 * times), "labels": [i, 0, 9, 1] * times})]
+        for i, name in ((i, f"data_batch_{i}") for i in range(1, 6))
     ]
     content = {"data": planes(100, len(test_labels)), "labels": list(test_labels)}
     test = [["test_batch", write_batch(folder / "test_batch", content)]]
