@@ -123,6 +123,8 @@ def draw_vocabulary_size(of: Of) -> Any:
     """Of the last networks of all runs that differ from this one in K and seed only."""
     from pipelines.drawing.lines import draw_lines
 
+    if "vocabulary" not in of.record.settings:
+        raise ValueError(f"key={of.record.run}: judged networks that others made, of no vocabulary; name another run")
     runs = [
         one for one in alike(of.record, of.records, "vocabulary.size") if one.rows and METRIC in one.rows[-1]["metrics"]
     ]

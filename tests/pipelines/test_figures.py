@@ -9,6 +9,7 @@ import pytest
 from conftest import ROOT, environment
 from PIL import Image
 
+from bownet.config import Evaluation
 from evaluation.interval import interval
 from pipelines import figures
 from pipelines.drawing.lines import draw_named
@@ -17,6 +18,7 @@ from pipelines.figure_kinds import KINDS, Of
 from pipelines.over_runs import alike, points
 from pipelines.presets import PRESETS
 from pipelines.records import Record
+from pipelines.run_figures import write_figures
 from pipelines.sweeps.summary import Summary
 from pipelines.sweeps.summary import draw as draw_sweep
 
@@ -118,6 +120,20 @@ def test_scores_over_runs(kind: str, ticks: list[str]) -> None:
     figure = KINDS[kind](Of(runs[0], Row("BoWNet x2", {}), runs))
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ticks
+
+
+def test_a_run_has_the_figures_that_its_scores_allow(tmp_path: Path) -> None:
+    """Also one of evaluate.py, which has no vocabulary."""
+    shots = {"linear/top1": 50.0, "fewshot/1shot": 20.0, "fewshot/5shot": 30.0}
+    judged = Evaluation(weights=("random:wrn-10-1",)).model_dump(mode="json")
+    two_rounds = PRESETS["smoke"]().model_dump(mode="json")
+    expected = {"judged": (judged, ["R50"], ["fewshot"]), "plain": (two_rounds, ["BoWNet"], ["fewshot"])}
+    expected["rounds"] = (two_rounds, ["BoWNet", "BoWNet x2"], ["fewshot", "rounds"])
+    for run, (settings, names, kinds) in expected.items():
+        record = Record(run, settings, [{"name": name, "metrics": shots} for name in names], 1.0)
+        files = write_figures(record, Row(names[-1], {}), str(tmp_path))
+        assert files == [str(tmp_path / "figures" / run / f"{kind}.png") for kind in kinds]
+        assert all(Path(file).stat().st_size > 1000 for file in files)
 
 
 def test_a_sweep_is_drawn_over_its_number_or_by_name(tmp_path: Path) -> None:
