@@ -109,6 +109,9 @@ def test_cluster_file_is_valid_guarded_and_installs_the_extras() -> None:
     assert any("[gpu]" in command for command in config["worker_setup_commands"])
     kinds = config["available_node_types"]
     assert kinds["spot"]["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
+    # where a kind of node names none, Ray makes a group that lets in SSH from everywhere
+    assert [kind["node_config"]["SecurityGroupIds"] for kind in kinds.values()] == [["sg-CHOOSE"]] * 3
+    assert all(kinds[kind]["node_config"]["IamInstanceProfile"]["Arn"] for kind in ("gpu", "spot"))
     assert kinds["spot"]["node_config"]["InstanceType"] == kinds["gpu"]["node_config"]["InstanceType"]
 
 
@@ -121,11 +124,16 @@ def test_the_kubernetes_job_is_guarded_and_of_the_same_ray() -> None:
     (workers,) = cluster["workerGroupSpecs"]
     for pod in (cluster["headGroupSpec"]["template"]["spec"], workers["template"]["spec"]):
         (container,) = pod["containers"]
+        assert pod["serviceAccountName"]  # where credentials come from
         assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
         assert container["resources"]["requests"] == container["resources"]["limits"]
     program, *arguments = shlex.split(job["spec"]["entrypoint"])[1:]
     assert (ROOT / program).is_file()
-    assert parse(None, arguments).store == "/store/results"
+    options = parse(None, arguments)
+    assert options.store == "/store/results"
+    # there are no GPUs when the job begins: it must insist on them, and wait as long as a node takes
+    assert (options.resources.gpu, options.resources.workers) == (True, workers["maxReplicas"])
+    assert options.resources.wait_minutes >= 10
     environment = yaml.safe_load(job["spec"]["runtimeEnvYAML"])
     assert environment.keys() == {"working_dir", "env_vars"}
 
