@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.machine import Machine
+from pipelines.machine import Machine, Resources, survey
 from pipelines.stages.shards import Row, for_each_shard
 
 
@@ -21,6 +21,16 @@ def two_gpus() -> Iterator[Machine]:
     yield Machine(workers=2, cpus_per_worker=2, gpu=True, cpus=4)
     ray.shutdown()
     cluster.shutdown()
+
+
+@pytest.mark.slow
+def test_gpus_are_counted_and_no_more_are_promised(two_gpus: Machine) -> None:
+    found = survey(Resources())
+    assert (found.workers, found.gpu, found.cpus_per_worker) == (2, True, 2)
+    with pytest.raises(ValueError, match=r"^resources.workers=8: the cluster has 2 GPUs, use 1..2$"):
+        survey(Resources(workers=8))
+    assert survey(Resources(workers=1)).gpu
+    assert not survey(Resources(gpu=False)).gpu
 
 
 @pytest.mark.slow
