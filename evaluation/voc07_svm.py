@@ -1,4 +1,4 @@
-"""VOC07 classification (section 4.2.3): features of frozen taps and presences go in, AP per class and mAP come out.
+"""VOC07 classification (section 4.2): features of frozen taps and presences go in, AP per class and mAP come out.
 
 One linear SVM for each class; its cost C is chosen by cross-validated average precision on trainval. Every fit is a
 unit of work of its own, for a `run` that may spread units over a cluster: results do not depend on how.

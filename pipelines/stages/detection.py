@@ -1,4 +1,4 @@
-"""detection: a network's weights as the start of a detector; trials are trained, tested and scored (section 4.3)."""
+"""detection: a network's weights as the start of a detector; trials are trained, tested and scored (section 4.2)."""
 
 from __future__ import annotations
 
