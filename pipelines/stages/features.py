@@ -18,7 +18,9 @@ from torch import Tensor
 from bownet.config import Net
 from bownet.images.augment import to_float
 from bownet.nets.build import build_backbone
+from bownet.nets.checkpoint import load_backbone
 from bownet.nets.taps import Backbone
+from evaluation.linear_online import check_unchanged, fingerprint_of
 from evaluation.pooling import Pool, in_words, pool_map, values
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of, data_of, names_of, pixels_of
@@ -74,7 +76,10 @@ class Features(ModelStage):
     def build(self, work: Workspace) -> dict[str, Any]:
         shapes = self.shapes()
         shards = [row for row in self.images.info["shards"] if row["split"] in SPLITS and row["start"] < row["stop"]]
-        extract = partial(_extract, images=self.images, net=self.net, taps=tuple(shapes), pool=self.pool, work=work)
+        before = fingerprint_of(load_backbone(self.net.local_path("backbone.safetensors")))
+        extract = partial(
+            _extract, images=self.images, net=self.net, taps=tuple(shapes), pool=self.pool, work=work, sha256=before
+        )
         for_each_shard(shards, extract, work.machine, self.label, gpu=True)
         for split in {row["split"]: None for row in shards}:
             names = [row["name"] for row in shards if row["split"] == split]
@@ -84,6 +89,7 @@ class Features(ModelStage):
             "pooled": on_meta(self.arch).pooled,
             "pooling": {tap: in_words(*shape, self.pool) for tap, shape in shapes.items()},
             "values": {tap: values(*shape, self.pool) for tap, shape in shapes.items()},
+            "backbone_sha256": before,
         }
 
 
@@ -109,11 +115,17 @@ def read_features(features: Artifact, split: str, tap: str) -> Tensor:
         return torch.from_numpy(features.read_npy(f"{split}.{tap}.npy"))
 
 
-def _extract(row: Row, images: Artifact, net: Artifact, taps: tuple[str, ...], pool: Pool, work: Workspace) -> Row:
+def _extract(
+    row: Row, images: Artifact, net: Artifact, taps: tuple[str, ...], pool: Pool, work: Workspace, sha256: str
+) -> Row:
+    """Write the features of a shard, if the network is as it was before."""
     names = {tap: f"{row['name']}.{tap}.npy" for tap in taps}
     if all(work.scratch.exists(name) for name in names.values()):
         return {}
-    for tap, value_ND in pooled_features(teacher_of(net), torch.from_numpy(pixels_of(images, row)), taps, pool).items():
+    backbone = teacher_of(net)
+    found = pooled_features(backbone, torch.from_numpy(pixels_of(images, row)), taps, pool)
+    check_unchanged(sha256, fingerprint_of(backbone))
+    for tap, value_ND in found.items():
         finite_N = torch.isfinite(value_ND).all(1)
         if not finite_N.all():
             bad = [n for n, good in zip(names_of(images, row), finite_N.tolist(), strict=True) if not good]

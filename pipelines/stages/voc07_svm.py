@@ -19,6 +19,7 @@ from bownet.images.views import RESIZE, squashed_view
 from bownet.nets.build import build_backbone
 from bownet.nets.taps import Backbone
 from evaluation.cards import voc07_svm_card
+from evaluation.linear_online import check_unchanged, fingerprint_of
 from evaluation.pooling import in_words, pool_map
 from evaluation.score import Score
 from evaluation.voc07_svm import COSTS, obstacle, presence, score_tap
@@ -104,7 +105,8 @@ class Voc07SvmScore(ModelStage):
         backbone = teacher_of(self.net)
         taps = self._taps(backbone)
         rows = [row for split in SPLITS for row in shards_of(self.images, split)]
-        extract = partial(_extract, stage=self, taps=taps, work=work)
+        before = fingerprint_of(backbone)
+        extract = partial(_extract, stage=self, taps=taps, work=work, sha256=before)
         for_each_shard(rows, extract, work.machine, self.label, gpu=True)
         classes = self.images.info["categories"]
         train_NC, test_MC = (presence(annotations_of(self.images, split), classes) for split in SPLITS)
@@ -122,7 +124,7 @@ class Voc07SvmScore(ModelStage):
         for role, split in (("train", "trainval07"), ("test", "test07")):
             data[role] |= {"split": split, "classes": len(classes)}
         card = voc07_svm_card(self.settings, data, self._pooling(backbone, taps), left_out)
-        return write_score(work, "voc07_svm", Score(metrics, details), card)
+        return {**write_score(work, "voc07_svm", Score(metrics, details), card), "backbone_sha256": before}
 
     def _taps(self, backbone: Backbone) -> tuple[str, ...]:
         for tap in self.settings.taps:
@@ -144,8 +146,8 @@ class Voc07SvmScore(ModelStage):
         return np.concatenate([work.scratch.read_npy(_file(row, tap)) for row in rows])
 
 
-def _extract(row: Row, stage: Voc07SvmScore, taps: Sequence[str], work: Workspace) -> Row:
-    """Write the pooled features of a shard, a file for each tap."""
+def _extract(row: Row, stage: Voc07SvmScore, taps: Sequence[str], work: Workspace, sha256: str) -> Row:
+    """Write the pooled features of a shard, a file for each tap, if the network is as it was before."""
     if all(work.scratch.exists(_file(row, tap)) for tap in taps):
         return {}
     backbone, read = teacher_of(stage.net), row_reader(stage.images, row["split"])
@@ -156,6 +158,7 @@ def _extract(row: Row, stage: Voc07SvmScore, taps: Sequence[str], work: Workspac
         pixels = read(rows, lambda content, _: checked(squashed_view(content, size, resize)))
         for tap, maps in _maps(backbone, pixels, taps).items():
             found[tap].append(pool_map(maps, stage.settings.pool).flatten(1).float().cpu().numpy())
+    check_unchanged(sha256, fingerprint_of(backbone))
     for tap, parts in found.items():
         work.scratch.write_npy(_file(row, tap), np.concatenate(parts))
     return {}

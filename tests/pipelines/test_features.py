@@ -10,9 +10,11 @@ import torch
 
 from bownet.config import Net
 from bownet.images.augment import to_float
+from bownet.nets.checkpoint import load_backbone
+from evaluation.linear_online import fingerprint_of
 from evaluation.pooling import pool_map
 from pipelines.machine import Machine
-from pipelines.stages.features import Features, read_features
+from pipelines.stages.features import Features, _extract, read_features
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import load_split
 from pipelines.stages.shards import teacher_of
@@ -22,6 +24,13 @@ from pipelines.store import Artifact, Store, Workspace
 
 NET = Net(arch="wrn-10-1")
 TAPS = ("block3", "block1")
+
+
+class Scratch:
+    """A workspace of which only the scratch folder is used."""
+
+    def __init__(self, planned: Artifact) -> None:
+        self.scratch = planned.scratch
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +65,7 @@ def test_each_row_is_what_the_network_says_of_that_image(made: Artifact, raw: Ar
     assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())  # frozen
 
 
-def test_it_tells_what_was_done(made: Artifact, raw: Artifact) -> None:
+def test_it_tells_what_was_done(made: Artifact, raw: Artifact, net: Artifact) -> None:
     assert made.info == {
         "pooled": "pool",
         "pooling": {
@@ -65,6 +74,7 @@ def test_it_tells_what_was_done(made: Artifact, raw: Artifact) -> None:
             "pool": "the network's own global average, 64 values",
         },
         "values": {"block1": 256, "block3": 1024, "pool": 64},
+        "backbone_sha256": fingerprint_of(load_backbone(net.local_path("backbone.safetensors"))),
     }
     assert isinstance(made.stage, Features)
     assert made.stage.estimate().disk_bytes == sum(raw.info["counts"].values()) * (256 + 1024 + 64) * 4
@@ -120,3 +130,18 @@ def test_features_that_are_not_finite_are_refused(store: Store, raw: Artifact) -
     broken = replace(store.get(BrokenNet(raw, model="broken")), stage=None)  # workers do not know this file
     with pytest.raises(Exception, match=r"broken-net/\w+: its features of 30 images of train-0000\d are not finite"):
         store.get(Features(raw, broken, NET, model="broken"))
+
+
+def test_a_network_that_has_moved_gives_no_features(store: Store, raw: Artifact, net: Artifact) -> None:
+    planned = store.plan(Features(raw, net, NET, ("block2",), model="random"))
+    backbone = teacher_of(net)
+    before = fingerprint_of(backbone)
+    row = raw.info["shards"][0]
+    with torch.no_grad():
+        next(backbone.parameters()).add_(1e-6)
+    try:
+        with pytest.raises(RuntimeError, match="the frozen network has changed"):
+            _extract(row, raw, net, ("block2",), "global", Scratch(planned), before)  # type: ignore[arg-type]
+    finally:
+        teacher_of.cache_clear()
+    assert not planned.scratch.exists(f"{row['name']}.block2.npy")
