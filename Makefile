@@ -14,7 +14,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c '$(SUPPORTED)' 2>/dev/null && echo $$python && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-faults test-slow bench bench-full docs lint format clean mlflow
+.PHONY: help setup demo test test-faults test-slow bench bench-full docs lint audit format clean mlflow
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +57,13 @@ lint: $(STAMP)  ## check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pip check --disable-pip-version-check
+
+# In an environment of its own, as it brings packages that are not pinned here.
+audit: $(STAMP)  ## ask a public database for known weaknesses of the pinned packages; needs the internet
+	@$(BIN)/python -m venv .venv/audit && .venv/audit/bin/python -m pip install -qq --retries 0 pip-audit 2>/dev/null || { \
+		echo "pip-audit cannot be installed: this needs the internet" >&2; exit 1; }
+	.venv/audit/bin/pip-audit --strict --progress-spinner off --no-deps --disable-pip -r constraints.txt
 
 format: $(STAMP)  ## format the code and apply the safe fixes
 	$(BIN)/ruff check --fix .

@@ -69,6 +69,7 @@ def test_make_alone_lists_every_target() -> None:
         "bench-full",
         "docs",
         "lint",
+        "audit",
         "format",
         "clean",
         "mlflow",
