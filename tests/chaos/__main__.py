@@ -49,7 +49,7 @@ def rounds(minutes: float, random: Random, nodes: ThreeNodes, disk: Path, faults
         sys.exit(f"the undisturbed run failed: {calm.last_line()}")
     undisturbed, expected, metrics = time.monotonic() - started, contents(calm.store), calm.metrics()
     print(f"undisturbed: {undisturbed:.0f} s, {len(expected)} files of artifacts", flush=True)
-    begun, run, injected, again, lost, wrong = time.monotonic(), 0, 0, 0, 0.0, 0
+    begun, run, injected, recovered, again, lost, wrong = time.monotonic(), 0, 0, 0, 0, 0.0, 0
     while time.monotonic() - begun < minutes * 60:
         run += 1
         driver = Driver(nodes.address, disk / f"run{run}", disk.parent / f"run{run}.log", **variables)
@@ -62,7 +62,7 @@ def rounds(minutes: float, random: Random, nodes: ThreeNodes, disk: Path, faults
                 sys.exit(f"run {run} hangs; its log: {driver.log.read_text()[-3000:]}")
             if code:  # it ended by itself, and said why
                 restarts += 1
-                print(f"  run {run}: the driver ended with {code}: {driver.last_line()[:150]}", flush=True)
+                print(f"  run {run}: the driver ended with {code}: {driver.last_line()}", flush=True)
                 if restarts > RESTARTS:
                     sys.exit(f"run {run} does not end; its log: {driver.log.read_text()[-3000:]}")
                 driver.start()
@@ -79,6 +79,7 @@ def rounds(minutes: float, random: Random, nodes: ThreeNodes, disk: Path, faults
         took = time.monotonic() - since
         same = contents(driver.store) == expected and driver.metrics() == metrics
         injected, again, lost, wrong = injected + count, again + restarts, lost + took - undisturbed, wrong + (not same)
+        recovered += count if same else 0
         what = "equal" if same else "DIFFERENT"
         print(f"run {run}: {count} faults, {took:.0f} s, {restarts} started again by hand, results {what}", flush=True)
         if not same:
@@ -87,8 +88,9 @@ def rounds(minutes: float, random: Random, nodes: ThreeNodes, disk: Path, faults
         shutil.rmtree(driver.store)
     minutes_in_all = (time.monotonic() - begun) / 60
     print(
-        f"{minutes_in_all:.0f} minutes, {run} runs, {injected} faults, {run - wrong} runs ended with equal results, "
-        f"{wrong} with others; {again} times a driver ended with a message and was started again; "
+        f"{minutes_in_all:.0f} minutes, {run} runs, {injected} faults, {recovered} recoveries, "
+        f"{run - wrong} runs ended with equal results, {wrong} with others; "
+        f"{again} times a driver ended with a message and was started again; "
         f"{lost / max(1, injected):.0f} s lost by a fault on average"
     )
     return int(wrong > 0)

@@ -11,7 +11,7 @@ import psutil
 from tests.pipelines.killing import kill_all
 
 MB = 1 << 20
-NOT_AT_WORK = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")  # without an agent its node ends
+OURS = ("ray::RayTrainWorker", "ray::Map", "ray::Worker", "ray::artifacts/")  # that do a stage's work
 
 
 class ThreeNodes:
@@ -56,7 +56,7 @@ class ThreeNodes:
         self.others.append(self.add())
 
     def at_work(self, doing: str = "") -> list[tuple[Any, psutil.Process]]:
-        """Processes that do something at this moment, with their nodes; Ray names them by what they do."""
+        """Processes that do a stage's work at this moment, with their nodes; Ray names them by what they do."""
         found = []
         for node in (self.head, *self.others):
             for process in processes_of(node):
@@ -64,7 +64,7 @@ class ThreeNodes:
                     title = " ".join(process.cmdline())
                 except psutil.Error:
                     continue
-                if title.startswith("ray::") and not title.startswith(NOT_AT_WORK) and doing in title:
+                if title.startswith(OURS) and doing in title:
                     found.append((node, process))
         return found
 
