@@ -131,6 +131,93 @@ def test_results_of_different_protocols_are_marked(judged: dict[str, Any]) -> No
     assert [metric for _, metric in columns_of(rows)][-2:] == ["fewshot/1shot", "fewshot/5shot"]
 
 
+OTHERS = [
+    "--weights",
+    "random:resnet18",
+    "--data.train",
+    "60",
+    "--data.test",
+    "40",
+    "--data.image-size",
+    "16",
+    "--evaluators",
+    "knn",
+    "retrieval",
+    "finetune",
+    "voc07_svm",
+    "detection",
+    "--knn.neighbours",
+    "1",
+    "--retrieval.ranks",
+    "1",
+    "--finetune.fractions",
+    "0.5",
+    "--finetune.epochs",
+    "1",
+    "--finetune.drops",
+    "--finetune.batch",
+    "16",
+    "--voc07-svm.path",
+    "scenes",
+    "--voc07-svm.image-size",
+    "32",
+    "--voc07-svm.taps",
+    "pool5",
+    "--voc07-svm.costs",
+    "vissl",
+    "--voc07-svm.max-iter",
+    "10",
+    "--detection.path",
+    "scenes",
+    "--detection.train",
+    "trainval07",
+    "--detection.steps",
+    "2",
+    "--detection.drops",
+    "--detection.warmup",
+    "1",
+    "--detection.batch",
+    "2",
+    "--detection.train-sizes",
+    "48",
+    "--detection.test-size",
+    "48",
+    "--detection.regions",
+    "4",
+    "--detection.proposals",
+    "5",
+    "--detection.trials",
+    "1",
+    "--detection.pictures",
+    "2",
+    "--no-figures",
+    "--resources.trainer",
+    "task",
+]
+
+
+@pytest.mark.slow
+def test_all_other_evaluators_reach_the_json_and_mlflow(tmp_path: Path) -> None:
+    done = run_evaluate(*OTHERS, "--store", tmp_path / "store", "--json", tmp_path / "report.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    (row,) = report["rows"]
+    names = {"knn/top1_1", "retrieval/map", "retrieval/precision_1", "finetune/50pct/top1", "finetune/50pct/top5"}
+    names |= {"voc07_svm/pool5/map", "detection/ap50", "detection/ap75", "detection/ap"}
+    assert names <= row["metrics"].keys()
+    assert all(0 <= row["metrics"][name] <= 100 for name in names)
+    assert row["protocol"].keys() == {"knn", "retrieval", "finetune", "voc07_svm", "detection"}
+    for evaluator, card in row["protocol"].items():
+        assert card["evaluator"] == evaluator
+        assert f"  {evaluator}: " in done.stdout  # how it differs from the paper, or that it is not in it
+    client = mlflow.MlflowClient(tracking_uri=report["mlflow"]["tracking_uri"])
+    experiment = client.get_experiment_by_name("evaluation")
+    assert experiment is not None
+    child = f"tags.`mlflow.parentRunId` = '{report['mlflow']['run_id']}'"
+    (run,) = client.search_runs([experiment.experiment_id], child)
+    assert {name: run.data.metrics[name] for name in names} == {name: row["metrics"][name] for name in names}
+
+
 MISTAKES = {
     "no weights": ([], "weights=(): name what is to be judged"),
     "unknown weights": (["--weights", "resnet50"], "weights=resnet50: neither a file nor a key"),
