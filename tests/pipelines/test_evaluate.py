@@ -131,69 +131,15 @@ def test_results_of_different_protocols_are_marked(judged: dict[str, Any]) -> No
     assert [metric for _, metric in columns_of(rows)][-2:] == ["fewshot/1shot", "fewshot/5shot"]
 
 
-OTHERS = [
-    "--weights",
-    "random:resnet18",
-    "--data.train",
-    "60",
-    "--data.test",
-    "40",
-    "--data.image-size",
-    "16",
-    "--evaluators",
-    "knn",
-    "retrieval",
-    "finetune",
-    "voc07_svm",
-    "detection",
-    "--knn.neighbours",
-    "1",
-    "--retrieval.ranks",
-    "1",
-    "--finetune.fractions",
-    "0.5",
-    "--finetune.epochs",
-    "1",
-    "--finetune.drops",
-    "--finetune.batch",
-    "16",
-    "--voc07-svm.path",
-    "scenes",
-    "--voc07-svm.image-size",
-    "32",
-    "--voc07-svm.taps",
-    "pool5",
-    "--voc07-svm.costs",
-    "vissl",
-    "--voc07-svm.max-iter",
-    "10",
-    "--detection.path",
-    "scenes",
-    "--detection.train",
-    "trainval07",
-    "--detection.steps",
-    "2",
-    "--detection.drops",
-    "--detection.warmup",
-    "1",
-    "--detection.batch",
-    "2",
-    "--detection.train-sizes",
-    "48",
-    "--detection.test-size",
-    "48",
-    "--detection.regions",
-    "4",
-    "--detection.proposals",
-    "5",
-    "--detection.trials",
-    "1",
-    "--detection.pictures",
-    "2",
-    "--no-figures",
-    "--resources.trainer",
-    "task",
-]
+OTHERS = ["--weights", "random:resnet18", "--data.train", "60", "--data.test", "40", "--data.image-size", "16"]
+OTHERS += ["--evaluators", "knn", "retrieval", "finetune", "voc07_svm", "detection", "--knn.neighbours", "1"]
+OTHERS += ["--retrieval.ranks", "1", "--finetune.fractions", "0.5", "--finetune.epochs", "1", "--finetune.drops"]
+OTHERS += ["--finetune.batch", "16", "--voc07-svm.path", "scenes", "--voc07-svm.image-size", "32"]
+OTHERS += ["--voc07-svm.taps", "pool5", "--voc07-svm.costs", "vissl", "--voc07-svm.max-iter", "10"]
+OTHERS += ["--detection.path", "scenes", "--detection.train", "trainval07", "--detection.steps", "2"]
+OTHERS += ["--detection.drops", "--detection.warmup", "1", "--detection.batch", "2", "--detection.train-sizes", "48"]
+OTHERS += ["--detection.test-size", "48", "--detection.regions", "4", "--detection.proposals", "5"]
+OTHERS += ["--detection.trials", "1", "--detection.pictures", "2", "--no-figures", "--resources.trainer", "task"]
 
 
 @pytest.mark.slow
