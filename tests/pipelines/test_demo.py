@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -72,6 +73,7 @@ def test_submitted_as_a_job(cluster: dict[str, str], tmp_path: Path) -> None:
     stranger |= {"HOME": str(tmp_path)}  # where no token lies either
     refused = subprocess.run(command, env=stranger, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert refused.returncode != 0
+    assert re.search("401|Unauth|authentication token", refused.stdout + refused.stderr)
     assert not report.exists()
     done = subprocess.run(command, env=cluster, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -86,7 +88,9 @@ def test_a_stopped_job_goes_on_when_it_is_submitted_again(cluster: dict[str, str
     store, report = tmp_path / "store", tmp_path / "report.json"
     ray = cluster["RAY"]
     program = ["python", "pipelines/full.py", "smoke", "--student.optimiser.epochs", "40", "--store", str(store)]
-    settings = json.dumps({"env_vars": {"A_SECRET": "not-to-be-logged"}})
+    tracking = tmp_path / "elsewhere.db"
+    variables = {"A_SECRET": "not-to-be-logged", "MLFLOW_TRACKING_URI": f"sqlite:///{tracking}"}
+    settings = json.dumps({"env_vars": variables})
     submit = [ray, "job", "submit", "--working-dir", ".", "--runtime-env-json", settings]
 
     def run(*command: str) -> str:
@@ -112,5 +116,8 @@ def test_a_stopped_job_goes_on_when_it_is_submitted_again(cluster: dict[str, str
     cached = {stage["name"]: stage["cached"] for stage in made["stages"]}
     assert (cached["teacher"], cached["words"], cached["student"]) == (True, True, False)
     assert {path: path.stat().st_mtime_ns for path in teacher} == teacher
+    assert tracking.exists()  # the variables have reached the job
+    written = [path.read_bytes() for path in (tracking, report, *store.rglob("*")) if path.is_file()]
     for secret in ("not-to-be-logged", cluster["RAY_AUTH_TOKEN"]):
         assert secret not in log
+        assert not any(secret.encode() in content for content in written)
