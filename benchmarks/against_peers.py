@@ -71,11 +71,15 @@ def with_peer(name: str, package: str, measure: Callable[[str, str, bool], list[
 
 
 def reproduction_step(folder: str, python: str, small: bool) -> list[Result]:
+    """In single precision, which is all that it has, and in bfloat16, a setting of ours for CPUs that have it."""
     steps, batch, words, repeats = (1, 32, 64, 1) if small else (4, 128, 2048, 7)
-    ours = Side("our_training", folder, steps, batch, words, threads=CORES)
-    theirs = Side("reproduction_training", folder, steps, batch, words, python=python, threads=CORES)
-    pairs, _ = in_turns(ours, theirs, repeats)
-    return [paired(f"BoW training, its network, batch {batch}, K={words}: public reproduction / ours", pairs, 3)]
+    name, found = f"BoW training, its network, batch {batch}, K={words}: public reproduction / ours", []
+    for precision in ("float32", "bfloat16"):
+        ours = Side("our_training", folder, steps, batch, words, precision, threads=CORES)
+        theirs = Side("reproduction_training", folder, steps, batch, words, python=python, threads=CORES)
+        pairs, _ = in_turns(ours, theirs, repeats)
+        found.append(paired(name if precision == "float32" else f"{name} in {precision}", pairs, 3))
+    return found
 
 
 def clusters(small: bool) -> list[Result]:
@@ -156,7 +160,7 @@ def fair_svm(folder: str, python: str, small: bool) -> list[Result]:
 
 def training(name: str) -> Callable[[str, str, bool], list[Result]]:
     def measure(folder: str, python: str, small: bool) -> list[Result]:
-        steps, batch, words, repeats = (1, 32, 64, 1) if small else (10, 128, 2048, 9)
+        steps, batch, words, repeats = (1, 32, 64, 1) if small else (10, 128, 2048, 15)
         sizes = ("wrn-10-1" if small else "wrn-16-2", steps, batch, words)
         checkout = (folder,) if folder else ()
         theirs = Side(f"{name}_training", *checkout, *sizes, python=python, threads=CORES)

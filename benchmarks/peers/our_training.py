@@ -1,6 +1,8 @@
 """Our side of a comparison of trainings: a student with cached words, perturbed and mixed images, our own loop.
 
-python -m benchmarks.peers.our_training NET STEPS BATCH WORDS    NET: a name of ours, or the reproduction's checkout
+python -m benchmarks.peers.our_training NET STEPS BATCH WORDS [PRECISION]
+
+NET is a name of ours, or the reproduction's checkout.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class InTurns(BowTask):
         return super().forward(images_NHWC, words, generator)
 
 
-def main(net: str, steps: int, batch: int, words: int) -> None:
+def main(net: str, steps: int, batch: int, words: int, precision: str = "float32") -> None:
     every = Every(steps)
     backbone = Reproduction(net) if Path(net).is_dir() else build_backbone(Net(arch=net), 0)
     task = InTurns(backbone.to(memory_format=torch.channels_last), words, Student())
@@ -67,8 +69,9 @@ def main(net: str, steps: int, batch: int, words: int) -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(256, size=(IMAGES, 32, 32, 3), dtype=np.uint8)
     targets = rng.integers(words, size=(IMAGES, 1, 8, 8)).astype(np.uint16)
-    train(task, InMemory(images), targets, Optimiser(epochs=1, iterations_per_epoch=10**6, batch=batch, drops=()), 0)
+    settings = {"epochs": 1, "iterations_per_epoch": 10**6, "batch": batch, "drops": (), "precision": precision}
+    train(task, InMemory(images), targets, Optimiser.model_validate(settings), 0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    main(sys.argv[1], *map(int, sys.argv[2:5]), *sys.argv[5:])
