@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,17 @@ def test_the_model_of_large_clusters(tmp_path: Path) -> None:
     assert costs["BoWNet", 512]["bottleneck"] == "batch"
     assert costs["k-means", 8]["stage"] == "k-means (8 GPUs)"
     assert costs["k-means", 512]["stage"] == "k-means (11 GPUs)"
+
+
+def test_the_model_of_large_clusters_gives_what_its_page_says() -> None:
+    page = (ROOT / "docs" / "scale.md").read_text()
+    (command,) = re.findall(r"^`python (benchmarks/scale\.py --decode .+)`:$", page, re.MULTILINE)
+    done = subprocess.run([sys.executable, *command.split()], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + 7 * 3
+    assert "\n".join(rows) in page
+    hours = re.findall(r"([\d.]+) hours$", done.stdout, re.MULTILINE)
+    assert re.search("{} hours on 8 GPUs,\\s{} on 64, {} on 512".format(*hours), page)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import ClassVar
 import psutil
 
 from tests.chaos.driver import Driver
-from tests.chaos.three_nodes import ThreeNodes, processes_of
+from tests.chaos.three_nodes import ThreeNodes, processes_of, raylet_of
 from tests.pipelines.killing import kill_all
 
 
@@ -72,7 +72,8 @@ class NodeSlow(Fault):
         self._stopped: list[psutil.Process] = []
 
     def strike(self, driver: Driver, random: Random) -> tuple[str, float] | None:
-        self._stopped = processes_of(random.choice(self._nodes.others))
+        node = random.choice(self._nodes.others)
+        self._stopped = [*processes_of(node), raylet_of(node)]
         for process in self._stopped:
             with contextlib.suppress(psutil.Error):
                 process.suspend()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -55,6 +56,11 @@ class ThreeNodes:
         self.lose(node)
         self.others.append(self.add())
 
+    def have_spilled(self) -> bool:
+        """Whether an object store has written to the disk what did not fit into it; raylets say so in their logs."""
+        logs = Path(self.head.get_logs_dir_path()).glob("raylet*.out")
+        return any("Spilled " in log.read_text(errors="replace") for log in logs)
+
     def at_work(self, doing: str = "") -> list[tuple[Any, psutil.Process]]:
         """Processes that do a stage's work at this moment, with their nodes; Ray names them by what they do."""
         found = []
@@ -72,6 +78,11 @@ class ThreeNodes:
 def processes_of(node: Any) -> list[psutil.Process]:
     """The workers that a node's raylet has started."""
     try:
-        return psutil.Process(node.all_processes["raylet"][0].process.pid).children(recursive=True)
+        return raylet_of(node).children(recursive=True)
     except (psutil.Error, KeyError):
         return []
+
+
+def raylet_of(node: Any) -> psutil.Process:
+    """What speaks for a node: while it stands still, nobody hears of the node."""
+    return psutil.Process(node.all_processes["raylet"][0].process.pid)

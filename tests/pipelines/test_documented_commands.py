@@ -33,7 +33,7 @@ ELSEWHERE = {  # why some are not carried out here
     "pip": "installs what other tests use where it is there",
     "pip-audit": "asks the network",
     ".": "the environment that these tests run in",
-    "export": "variables of ray's own programs: tests/pipelines/test_demo.py",
+    "export": "variables of ray's own programs: tests/pipelines/test_jobs.py",
     "tests.chaos": "kills for twenty minutes",
 }
 

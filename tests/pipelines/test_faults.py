@@ -3,6 +3,7 @@
 All artifacts but those of the stage are there from the calm run, so that it is the one which is disturbed.
 """
 
+import contextlib
 import json
 import re
 import shutil
@@ -21,7 +22,7 @@ from mlflow_server import free_port, server
 from tests.chaos.driver import Driver, contents
 from tests.chaos.faults import fill
 from tests.chaos.small_disk import small_disk
-from tests.chaos.three_nodes import ThreeNodes, processes_of
+from tests.chaos.three_nodes import ThreeNodes, processes_of, raylet_of
 
 pytestmark = pytest.mark.faults
 
@@ -101,15 +102,37 @@ def test_a_kill(killed: str, stage: str, nodes: ThreeNodes, calm: Driver, tmp_pa
     assert_like(driver, calm)
 
 
+@pytest.mark.parametrize("raylet", [False, True], ids=["workers", "and raylet"])
 @pytest.mark.parametrize("stage", ["words", "student"])
-def test_a_node_stands_still_for_a_while(stage: str, nodes: ThreeNodes, calm: Driver, tmp_path: Path) -> None:
+def test_a_node_stands_still_for_a_while(
+    stage: str, raylet: bool, nodes: ThreeNodes, calm: Driver, tmp_path: Path
+) -> None:
     driver, (node, _) = begun(stage, nodes, calm, tmp_path / "store", tmp_path / "log")
-    for process in (stopped := processes_of(node)):
+    stopped = [*processes_of(node), *([raylet_of(node)] if raylet else [])]
+    for process in stopped:
         process.suspend()
     time.sleep(8)
     for process in stopped:
         process.resume()
     assert_like(driver, calm)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["words", "student"])
+def test_a_node_that_hangs_is_given_up(stage: str, nodes: ThreeNodes, calm: Driver, tmp_path: Path) -> None:
+    """Its connections stay open and nothing answers; Ray takes most of a minute to give it up. Another one is there."""
+    driver, (node, _) = begun(stage, nodes, calm, tmp_path / "store", tmp_path / "log")
+    stopped = [*processes_of(node), raylet_of(node)]
+    for process in stopped:
+        process.suspend()
+    nodes.others.append(nodes.add())
+    try:
+        assert_like(driver, calm)
+    finally:
+        for process in stopped:
+            with contextlib.suppress(psutil.Error):
+                process.resume()
+        nodes.lose(node)
 
 
 @pytest.fixture
@@ -230,4 +253,5 @@ def test_more_images_than_object_stores_hold(tmp_path: Path) -> None:
             driver.start()
             assert driver.wait(400) == 0, driver.log.read_text()
             metrics.append((driver.metrics(), contents(driver.store)))
+            assert nodes.have_spilled() == (size == 80)
     assert metrics[0] == metrics[1]
