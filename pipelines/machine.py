@@ -82,6 +82,14 @@ SPIN_SHORTLY = {"GOMP_SPINCOUNT": "2000"}
 WORKER_VARIABLES = KEEP_MEMORY | SPIN_SHORTLY | {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1"}
 WORKER_VARIABLES |= {"RAY_CHDIR_TO_TRIAL_DIR": "0"}  # a trial of a sweep finds data/ where its program was started
 
+# A machine that loses its power or network says goodbye to nobody. Ray gives it up after a minute, but calls that it
+# was answering wait until gRPC has asked whether it is still there: by default after five minutes, and two more without
+# an answer. A local Ray is left with that: it has no other machine, and may be stopped as a whole for a while.
+NOTICE_LOST_MACHINES = {
+    "RAY_grpc_client_keepalive_time_ms": "30000",
+    "RAY_grpc_client_keepalive_timeout_ms": "30000",
+}
+
 # A local Ray has no dashboard, so that nobody reads what its processes would measure of each other; and the watcher of
 # preemption looks for a notice that only clouds give. All of it takes time from a training on the same cores.
 QUIET_LOCAL_RAY = {
@@ -98,7 +106,9 @@ def connect(object_store_memory: int | None = None, cpus: int | None = None) -> 
 
     Ray by itself would also join the cluster last started on this machine, and wait for minutes if that has died.
     """
-    for name, value in WORKER_VARIABLES.items():
+    is_local = not os.environ.get("RAY_ADDRESS")
+    for_workers = WORKER_VARIABLES if is_local else WORKER_VARIABLES | NOTICE_LOST_MACHINES
+    for name, value in for_workers.items():
         os.environ.setdefault(name, value)
     # A local Ray would end idle worker processes after a second; each new one spends seconds on importing torch. And it
     # would keep as many as there are CPUs for ever, which costs a training some of its time.
@@ -107,7 +117,6 @@ def connect(object_store_memory: int | None = None, cpus: int | None = None) -> 
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", "16")
     # Ray would give its workers the lowest priority but four: on a machine of our own that costs a tenth of the speed.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    is_local = not os.environ.get("RAY_ADDRESS")
     if is_local:
         for name, value in QUIET_LOCAL_RAY.items():
             os.environ.setdefault(name, value)
@@ -126,7 +135,7 @@ def connect(object_store_memory: int | None = None, cpus: int | None = None) -> 
             include_dashboard=False,
             object_store_memory=object_store_memory,
             num_cpus=cpus,
-            runtime_env={"env_vars": {name: os.environ[name] for name in WORKER_VARIABLES}},
+            runtime_env={"env_vars": {name: os.environ[name] for name in for_workers}},
         )
     before_watchers()
     tame_ray_data()
