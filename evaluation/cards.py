@@ -15,6 +15,7 @@ from typing import Any
 from bownet.config import Fewshot, Finetune, Knn, Linear, Retrieval, Settings, Voc07Svm
 from bownet.images.views import RESIZE
 from evaluation.average_precision import MEANING
+from evaluation.linear import NORM_EPSILON
 from evaluation.voc07_svm import CLASS_WEIGHT, COSTS, EPSILON, TOLERANCE
 
 Card = dict[str, Any]
@@ -107,7 +108,9 @@ def linear_card(config: Linear, seed: int, data: Mapping[str, Any], pooling: Map
         data=data,
         view=dict.fromkeys(("train", "test"), plain_view(data)),
         pooling=pooling,
-        normalisation="each value by its mean and deviation over the training images" if config.batch_norm else "none",
+        normalisation=f"(x - mean) / sqrt(variance + {NORM_EPSILON:g}) of each value, over all training images"
+        if config.batch_norm
+        else "none",
         solver={
             "name": "SGD on softmax cross-entropy, weight decay on weights and bias, one classifier for each feature",
             **_plain(config, "taps", "crop_area"),
