@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bownet.config import Fewshot, Finetune, Knn, Linear, Retrieval, Settings, Voc07Svm
@@ -25,6 +25,7 @@ PACKAGES = ("torch", "torchvision", "numpy", "Pillow", "scikit-learn", "bownet-o
 FROZEN = "the whole network, batch norm in evaluation mode"
 CROPS = "random resized crop, aspect 3/4 to 4/3, and flip"
 WHOLE_BATCH, OWN_IMAGES = "the whole batch", "each worker's own images"
+PARTLY = f"{OWN_IMAGES} in one part of the training, {WHOLE_BATCH} in another"
 
 
 def card(
@@ -83,9 +84,21 @@ def versions(*packages: str) -> dict[str, str]:
     return found
 
 
-def norm_statistics(workers: int, gpu: bool) -> str:
+def workers_of(records: Iterable[Mapping[str, float]]) -> tuple[int, ...]:
+    """How many workers trained, by the records of the training: one number, or more where it changed meanwhile."""
+    return tuple(dict.fromkeys(int(record["workers"]) for record in records))
+
+
+def told(workers: Sequence[int]) -> int | list[int]:
+    """As cards have it."""
+    return workers[0] if len(workers) == 1 else list(workers)
+
+
+def norm_statistics(workers: Sequence[int], gpu: bool) -> str:
     """Which images a batch norm in training sees: they are shared on GPUs only, torch has it for no other."""
-    return WHOLE_BATCH if workers == 1 or gpu else OWN_IMAGES
+    if gpu or set(workers) == {1}:
+        return WHOLE_BATCH
+    return PARTLY if 1 in workers else OWN_IMAGES
 
 
 def plain_view(data: Mapping[str, Any]) -> str:
@@ -122,9 +135,14 @@ def linear_card(config: Linear, seed: int, data: Mapping[str, Any], pooling: Map
 
 
 def online_linear_card(
-    config: Linear, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str], workers: int = 1, gpu: bool = False
+    config: Linear,
+    seed: int,
+    data: Mapping[str, Any],
+    pooling: Mapping[str, str],
+    workers: Sequence[int] = (1,),
+    gpu: bool = False,
 ) -> Card:
-    """`workers` is how many trained."""
+    """`workers` is how many trained, as `workers_of` gives it."""
     norms = f"batch norm without scale and shift, over {norm_statistics(workers, gpu)}, moving statistics in test"
     return card(
         "linear",
@@ -133,7 +151,7 @@ def online_linear_card(
         view={"train": random_view(data), "test": plain_view(data)},
         pooling=pooling,
         normalisation=norms if config.batch_norm else "none",
-        solver={"name": "SGD", "workers": workers, **_plain(config)},
+        solver={"name": "SGD", "workers": told(workers), **_plain(config)},
         metric="top-1 and top-5 accuracy in percent after the last epoch",
         frozen=f"{FROZEN}; sha256 of all its tensors compared before and after",
         seeds={"classifier": seed},
@@ -141,7 +159,12 @@ def online_linear_card(
 
 
 def transfer_card(
-    config: Linear, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str], workers: int = 1, gpu: bool = False
+    config: Linear,
+    seed: int,
+    data: Mapping[str, Any],
+    pooling: Mapping[str, str],
+    workers: Sequence[int] = (1,),
+    gpu: bool = False,
 ) -> Card:
     """As online on the network's own set, which `data` says is another one here."""
     made = online_linear_card(config, seed, data, pooling, workers, gpu)
@@ -234,7 +257,7 @@ def finetune_card(
     seed: int,
     data: Mapping[str, Any],
     pooling: Mapping[str, str],
-    workers: Mapping[str, int],
+    workers: Mapping[str, int | list[int]],
     norms: Mapping[str, str],
 ) -> Card:
     """`workers` is how many trained with each share of the labels, `norms` which images their batch norms saw."""

@@ -20,6 +20,7 @@ from evaluation.cards import (
     transfer_card,
     versions,
     voc07_svm_card,
+    workers_of,
 )
 from evaluation.detection.card import detection_card
 from evaluation.paper import REFERENCES, differences, reference_for, report, share_a_column, unlike
@@ -89,7 +90,7 @@ OF_DETECTRON2 = {"backend": "detectron2"}
 
 
 def by_detector(
-    arch: str = "resnet50", data: Card = VOC0712, workers: int = 1, gpu: bool = True, **settings: Any
+    arch: str = "resnet50", data: Card = VOC0712, workers: tuple[int, ...] = (1,), gpu: bool = True, **settings: Any
 ) -> list[str]:
     """What the report says of a detector, without the notes that all of its back end have."""
     made = detection_card(Detection(**settings), arch, data, workers, gpu)
@@ -101,9 +102,9 @@ def by_detector(
 
 def test_detection_at_its_defaults_differs_in_its_back_end_only() -> None:
     assert by_detector(**OF_DETECTRON2) == []
-    assert by_detector(**OF_DETECTRON2, workers=8) == []
+    assert by_detector(**OF_DETECTRON2, workers=(8,)) == []
     assert by_detector() == ["trained by torchvision instead of detectron2"]
-    card = detection_card(Detection(**OF_DETECTRON2), "resnet50", VOC0712, 1, True)
+    card = detection_card(Detection(**OF_DETECTRON2), "resnet50", VOC0712, (1,), True)
     assert report(card) == (
         "detection: batches are not grouped by the images' aspect ratio, so that there is more padding, which batch "
         "norm sees too; batch norm keeps its moving statistics for the test, without PreciseBN"
@@ -119,7 +120,7 @@ def test_detection_at_its_defaults_differs_in_its_back_end_only() -> None:
         ({"max_size": 300}, "max size 300 instead of 1333"),
         ({"test_size": 192}, "test size 192 instead of 800"),
         ({"train_sizes": (480,)}, "train sizes 480 instead of 480 512 544 576 608 640 672 704 736 768 800"),
-        ({"workers": 2, "gpu": False}, "batch norm over each worker's own images instead of the whole batch"),
+        ({"workers": (2,), "gpu": False}, "batch norm over each worker's own images instead of the whole batch"),
         ({"freeze": 0}, "freeze 0 instead of 2"),
         ({"batch": 2}, "batch 2 instead of 16"),
         ({"steps": 24_000}, "24,000 steps instead of 25,000"),
@@ -181,13 +182,34 @@ def test_views_are_those_of_the_stored_images() -> None:
 def test_whose_images_a_batch_norm_saw() -> None:
     config = Linear(features="online", batch_norm=True)
     alone = online_linear_card(config, 0, CIFAR, POOLING)
-    together = online_linear_card(config, 0, CIFAR, POOLING, 2, True)
-    apart = online_linear_card(config, 0, CIFAR, POOLING, 2, False)
+    together = online_linear_card(config, 0, CIFAR, POOLING, (2,), True)
+    apart = online_linear_card(config, 0, CIFAR, POOLING, (2,), False)
     assert unlike(together, alone) == ["solver.workers 2 instead of 1"]
     assert unlike(apart, together) == [
         "normalisation batch norm without scale and shift, over each worker's own images, moving statistics in test "
         "instead of batch norm without scale and shift, over the whole batch, moving statistics in test"
     ]
+
+
+def test_how_many_workers_trained_is_told_where_it_changed() -> None:
+    two, one = [{"workers": 2}] * 3, [{"workers": 1}]
+    assert [workers_of(records) for records in (two, two + one, one + two + one)] == [(2,), (2, 1), (1, 2)]
+    config = Linear(features="online", batch_norm=True)
+    cards = [online_linear_card(config, 0, CIFAR, POOLING, workers, False) for workers in ((2,), (2, 1), (3, 2))]
+    assert [made["solver"]["workers"] for made in cards] == [2, [2, 1], [3, 2]]
+    own, partly = (
+        "each worker's own images",
+        "each worker's own images in one part of the training, the whole batch in ",
+    )
+    norms = "batch norm without scale and shift, over {}, moving statistics in test"
+    assert [made["normalisation"] for made in cards] == [norms.format(s) for s in (own, f"{partly}another", own)]
+    assert by_detector(**OF_DETECTRON2, workers=(8, 4)) == []  # on GPUs
+    assert by_detector(**OF_DETECTRON2, workers=(2, 1), gpu=False) == [
+        f"batch norm over {partly}another instead of the whole batch"
+    ]
+    made = detection_card(Detection(), "resnet50", VOC0712, (2, 1), False)
+    assert made["solver"]["workers"] == [2, 1]
+    assert "each of 2, then 1 CPU workers has the statistics of its own images" in made["normalisation"]
 
 
 def test_what_is_not_in_the_paper_says_so() -> None:
@@ -256,5 +278,5 @@ def test_a_package_that_is_a_checkout_on_the_path_tells_its_version(
 
 
 def test_detectron2_is_no_part_of_what_torchvision_made() -> None:
-    made = completed(detection_card(Detection(), "resnet50", VOC0712, 1, True))
+    made = completed(detection_card(Detection(), "resnet50", VOC0712, (1,), True))
     assert "detectron2" not in made["versions"]

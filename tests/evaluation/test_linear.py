@@ -88,7 +88,7 @@ def test_batch_norm_makes_the_scale_of_a_feature_irrelevant() -> None:
 
 
 def test_batch_norm_is_torchs_over_all_training_images() -> None:
-    """Also of a value that changes in the test alone: 0.01 more becomes 0.01 / sqrt(1e-5) = 3.16, and decides nothing."""
+    """Also of a value that changes in the test alone: 0.01 more becomes 0.01 / sqrt(1e-5) = 3.16, which is harmless."""
     (x, y), (test_x, test_y) = blobs(300, 0, 0.2), blobs(90, 1, 0.2)
     x[:, 3], test_x[:, 3] = 2.0, 2.01
     config = Linear(epochs=10, batch_norm=True)

@@ -46,7 +46,8 @@ def test_numbers_that_are_none(tmp_path: Path, number: str) -> None:
     reason = f"xmax is '{number}'; write a finite number of pixels"
     assert found.unreadable == [f"VOC2007/Annotations/000001.xml: {reason}"]
     assert (len(found.found), found.outside) == (2, [])
-    first, *_ = open_source(Data(kind="voc", path=str(tmp_path), voc_train="trainval07")).splits["train"].part([0]).read()
+    source = open_source(Data(kind="voc", path=str(tmp_path), voc_train="trainval07")).splits["train"]
+    (first,) = source.part([0]).read()
     assert (first.name, first.content) == ("VOC2007/JPEGImages/000001.jpg", BadImage(f"its annotation: {reason}"))
 
 
