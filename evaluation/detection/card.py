@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bownet.config import Detection
-from evaluation.cards import Card, card, norm_statistics, told
+from evaluation.cards import FILTER, Card, card, norm_statistics, told
 from evaluation.detection.training import BATCH_OF_LR, MOMENTUM, WARMUP_FROM
 from evaluation.voc_detection import definition
 
@@ -50,7 +50,7 @@ def detection_card(
         view={
             "train": "short side drawn from train_sizes, random flip; images without objects left out",
             "test": f"short side {settings.test_size}, longest at most {settings.max_size}",
-            "resize": "8-bit RGB, Pillow's bilinear",
+            "resize": FILTER,
         },
         pooling={"region": "RoIAlign 14x14 of conv4, aligned, adaptive sampling; conv5, batch norm, mean"},
         normalisation=_norms(workers, gpu),

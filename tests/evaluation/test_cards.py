@@ -160,23 +160,33 @@ def test_views_are_those_of_the_stored_images() -> None:
     raw, files = CIFAR, {**CIFAR, "image_size": 224, "storage": "encoded"}
     square = "short side 32, centre crop 32x32: images of that size as they are"
     crops = "random resized crop, aspect 3/4 to 4/3, and flip"
+    bilinear = "8-bit RGB, Pillow's bilinear"
+    of_raw = f"{bilinear}, of the whole decoded image when it was stored; random crops in floating point, antialiased"
+    of_files = f"{bilinear}; a JPEG is decoded at 1/2, 1/4 or 1/8 of its size where the view needs no more"
     cached = [
         lambda data: linear_card(Linear(), 0, data, POOLING),
         lambda data: knn_card(Knn(), data, POOLING),
         lambda data: retrieval_card(Retrieval(), data, POOLING),
     ]
     for make in cached:
-        assert make(raw)["view"] == {"train": square, "test": square}
+        assert make(raw)["view"] == {"train": square, "test": square, "resize": of_raw}
         assert make(files)["view"]["train"] == "short side 256, centre crop 224x224"
-    assert fewshot_card(Fewshot(), files, POOLING)["view"] == {"test": "short side 256, centre crop 224x224"}
+    assert fewshot_card(Fewshot(), files, POOLING)["view"] == {
+        "test": "short side 256, centre crop 224x224",
+        "resize": of_files,
+    }
     trained = [
         lambda data: online_linear_card(Linear(), 0, data, POOLING),
         lambda data: transfer_card(Linear(), 0, data, POOLING),
         lambda data: finetune_card(Finetune(), 0, data, POOLING, {}, {}),
     ]
     for make in trained:
-        assert make(raw)["view"] == {"train": f"{crops}, of the test's {square}", "test": square}
+        assert make(raw)["view"] == {"train": f"{crops}, of the test's {square}", "test": square, "resize": of_raw}
         assert make(files)["view"]["train"] == f"{crops}, of the whole image"
+        assert make(files)["view"]["resize"] == of_files
+    squashed = "short side 256, then squashed to 224x224, no crop"
+    seen = voc07_svm_card(Voc07Svm(), VOC, POOLING, 0)["view"]
+    assert seen == {"train": squashed, "test": squashed, "resize": of_files}
 
 
 def test_whose_images_a_batch_norm_saw() -> None:
