@@ -56,6 +56,55 @@ def test_the_papers_protocol_differs_in_nothing() -> None:
     assert report(online_linear_card(small, 0, imagenet, POOLING)) is None
 
 
+IMAGENET = {**CIFAR, "set": "imagenet", "image_size": 224, "storage": "encoded"}
+IMAGENET |= {"train": {"images": 1_281_167}, "test": {"images": 50_000}}
+PLACES = {**IMAGENET, "set": "places205", "train": {"images": 2_448_873}, "test": {"images": 20_500}}
+BENCHMARK: dict[str, Any] = {"features": "online", "pool": "9k", "batch": 256, "lr": 0.01, "drop_factor": 0.1}
+BENCHMARK |= {"epochs": 28, "drop_every": 10, "weight_decay": 1e-4, "nesterov": True}
+SHORT_SIDE_224 = (
+    "the test sees short side 224, centre crop 224x224: images of that size as they are instead of "
+    "short side 256, centre crop 224x224"
+)
+
+
+def test_other_views_than_the_papers_are_told() -> None:
+    """Of stored squares, whose short side was scaled to 224, and of larger crops in training."""
+    squares = {"storage": "raw"}
+    config = Linear(**BENCHMARK)
+    assert report(online_linear_card(config, 0, {**IMAGENET, **squares}, POOLING)) == f"linear: {SHORT_SIDE_224}"
+    places = Linear(**BENCHMARK | {"epochs": 14, "drop_every": 5})
+    assert report(transfer_card(places, 0, PLACES, POOLING)) is None
+    assert report(transfer_card(places, 0, {**PLACES, **squares}, POOLING)) == f"transfer: {SHORT_SIDE_224}"
+    large = Linear(**BENCHMARK, crop_area=(0.9, 1.0))
+    assert report(online_linear_card(large, 0, IMAGENET, POOLING)) == (
+        "linear: random crops of 0.9 to 1 of an image's area instead of 0.08 to 1"
+    )
+    cropped = voc07_svm_card(Voc07Svm(), VOC, POOLING, 0)
+    cropped["view"]["test"] = "short side 256, centre crop 224x224"
+    assert report(cropped) == (
+        "voc07_svm: the test sees short side 256, centre crop 224x224 instead of "
+        "short side 256, then squashed to 224x224, no crop"
+    )
+
+
+def test_of_smaller_files_the_side_alone_is_told() -> None:
+    smaller = {**IMAGENET, "image_size": 112}  # short side 128, centre crop 112x112
+    assert (
+        report(online_linear_card(Linear(**BENCHMARK), 0, smaller, POOLING))
+        == "linear: 112 pixels a side instead of 224"
+    )
+    cached = linear_card(Linear(**BENCHMARK | {"features": "cached"}), 0, IMAGENET, POOLING)
+    assert report(cached) == "linear: features of the plain images instead of features of random crops"
+
+
+def test_the_paper_does_not_say_how_many_images_its_small_classifier_saw() -> None:
+    fifth = {**IMAGENET, "train": {"images": 256_229}}
+    small = Linear(features="online", pool="4x4", epochs=60, lr=0.1, drop_every=20, drop_factor=0.1)
+    assert report(online_linear_card(small, 0, fifth, POOLING)) is None
+    fewer = {**fifth, "test": {"images": 500}}
+    assert report(online_linear_card(small, 0, fewer, POOLING)) == "linear: 500 test images instead of 50,000"
+
+
 def test_differences_are_said_in_plain_words() -> None:
     made = linear_card(Linear(batch_norm=True, epochs=5), 0, SCENES, POOLING)
     assert report(made) == (
