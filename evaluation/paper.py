@@ -35,7 +35,7 @@ def _linear(name: str, data: Card, test_view: Callable[[int], str] | None = None
     return Reference(name, "linear", {"data": data, "solver": solver, "trials": 1}, test_view)
 
 
-_CIFAR_LINEAR = {
+_CIFAR_LINEAR: Card = {
     "features": "cached",
     "pool": "global",
     "epochs": 60,
@@ -45,7 +45,7 @@ _CIFAR_LINEAR = {
     "weight_decay": 1e-3,
     "batch_norm": False,
 }
-_BENCHMARK_LINEAR = {
+_BENCHMARK_LINEAR: Card = {
     "features": "online",
     "pool": "9k",
     "batch": 256,
@@ -58,7 +58,7 @@ _BENCHMARK_LINEAR = {
 _IMAGENET_TEST = {"set": "imagenet", "test": {"images": 50_000}, "image_size": 224}
 _IMAGENET = {**_IMAGENET_TEST, "train": {"images": 1_281_167}}
 _PLACES = {"set": "places205", "train": {"images": 2_448_873}, "test": {"images": 20_500}, "image_size": 224}
-_PLACES_LINEAR = {**_BENCHMARK_LINEAR, "epochs": 14, "drop_every": 5}
+_PLACES_LINEAR: Card = {**_BENCHMARK_LINEAR, "epochs": 14, "drop_every": 5}
 _EPISODES = {"ways": 5, "queries": 15, "episodes": 2000}
 _VOC07_TEST = {"images": 4952}
 
@@ -194,9 +194,8 @@ def _stated(reference: Reference, card: Mapping[str, Any], *parts: str) -> dict[
     stated = {name: value for name, value in reference.card.items() if name in (parts or reference.card)}
     if reference.test_view and not parts:
         side = _at(card, "data.image_size")
-        stated["view"] = {
-            "test": reference.test_view(reference.card["data"]["image_size"] if side is _ABSENT else side)
-        }
+        side = reference.card["data"]["image_size"] if side is _ABSENT else side
+        stated["view"] = {"test": reference.test_view(side)}
     flat = _flat(stated)
     if _at(card, "solver.features") == "cached":
         flat.pop("solver.crop_area", None)  # plain images, which is told already
