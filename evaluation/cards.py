@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bownet.config import Fewshot, Finetune, Knn, Linear, Retrieval, Settings, Voc07Svm
 from bownet.images.views import RESIZE
 from evaluation.average_precision import MEANING
+from evaluation.linear import NORM_EPSILON
 from evaluation.voc07_svm import CLASS_WEIGHT, COSTS, EPSILON, TOLERANCE
 
 Card = dict[str, Any]
@@ -22,8 +23,10 @@ Card = dict[str, Any]
 FORMAT = 1
 PACKAGES = ("torch", "torchvision", "numpy", "Pillow", "scikit-learn", "bownet-on-ray")
 FROZEN = "the whole network, batch norm in evaluation mode"
+FILTER = "8-bit RGB, Pillow's bilinear"
 CROPS = "random resized crop, aspect 3/4 to 4/3, and flip"
 WHOLE_BATCH, OWN_IMAGES = "the whole batch", "each worker's own images"
+PARTLY = f"{OWN_IMAGES} in one part of the training, {WHOLE_BATCH} in another"
 
 
 def card(
@@ -82,17 +85,29 @@ def versions(*packages: str) -> dict[str, str]:
     return found
 
 
-def norm_statistics(workers: int, gpu: bool) -> str:
+def workers_of(records: Iterable[Mapping[str, float]]) -> tuple[int, ...]:
+    """How many workers trained, by the records of the training: one number, or more where it changed meanwhile."""
+    return tuple(dict.fromkeys(int(record["workers"]) for record in records))
+
+
+def told(workers: Sequence[int]) -> int | list[int]:
+    """As cards have it."""
+    return workers[0] if len(workers) == 1 else list(workers)
+
+
+def norm_statistics(workers: Sequence[int], gpu: bool) -> str:
     """Which images a batch norm in training sees: they are shared on GPUs only, torch has it for no other."""
-    return WHOLE_BATCH if workers == 1 or gpu else OWN_IMAGES
+    if gpu or set(workers) == {1}:
+        return WHOLE_BATCH
+    return PARTLY if 1 in workers else OWN_IMAGES
 
 
 def plain_view(data: Mapping[str, Any]) -> str:
     """What a network sees of an image that is not augmented; `data` says how images are stored."""
-    size, resize = data["image_size"], round(data["image_size"] * RESIZE)
+    size = data["image_size"]
     if data["storage"] == "raw":
         return f"short side {size}, centre crop {size}x{size}: images of that size as they are"
-    return f"short side {resize}, centre crop {size}x{size}"
+    return f"short side {round(size * RESIZE)}, centre crop {size}x{size}"
 
 
 def random_view(data: Mapping[str, Any]) -> str:
@@ -100,14 +115,28 @@ def random_view(data: Mapping[str, Any]) -> str:
     return f"{CROPS}, of the " + (f"test's {plain_view(data)}" if data["storage"] == "raw" else "whole image")
 
 
+def squashed_view(size: int) -> str:
+    """What SVMs on VOC07 see."""
+    return f"short side {round(size * RESIZE)}, then squashed to {size}x{size}, no crop"
+
+
+def resize(data: Mapping[str, Any]) -> str:
+    """How images come to the size of a view."""
+    if data["storage"] == "raw":
+        return f"{FILTER}, of the whole decoded image when it was stored; random crops in floating point, antialiased"
+    return f"{FILTER}; a JPEG is decoded at 1/2, 1/4 or 1/8 of its size where the view needs no more"
+
+
 def linear_card(config: Linear, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str]) -> Card:
     return card(
         "linear",
         "linear classifier on cached frozen features",
         data=data,
-        view=dict.fromkeys(("train", "test"), plain_view(data)),
+        view={"train": plain_view(data), "test": plain_view(data), "resize": resize(data)},
         pooling=pooling,
-        normalisation="each value by its mean and deviation over the training images" if config.batch_norm else "none",
+        normalisation=f"(x - mean) / sqrt(variance + {NORM_EPSILON:g}) of each value, over all training images"
+        if config.batch_norm
+        else "none",
         solver={
             "name": "SGD on softmax cross-entropy, weight decay on weights and bias, one classifier for each feature",
             **_plain(config, "taps", "crop_area"),
@@ -119,18 +148,23 @@ def linear_card(config: Linear, seed: int, data: Mapping[str, Any], pooling: Map
 
 
 def online_linear_card(
-    config: Linear, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str], workers: int = 1, gpu: bool = False
+    config: Linear,
+    seed: int,
+    data: Mapping[str, Any],
+    pooling: Mapping[str, str],
+    workers: Sequence[int] = (1,),
+    gpu: bool = False,
 ) -> Card:
-    """`workers` is how many trained."""
+    """`workers` is how many trained, as `workers_of` gives it."""
     norms = f"batch norm without scale and shift, over {norm_statistics(workers, gpu)}, moving statistics in test"
     return card(
         "linear",
         "linear classifiers on the frozen network, all taps in one pass",
         data=data,
-        view={"train": random_view(data), "test": plain_view(data)},
+        view={"train": random_view(data), "test": plain_view(data), "resize": resize(data)},
         pooling=pooling,
         normalisation=norms if config.batch_norm else "none",
-        solver={"name": "SGD", "workers": workers, **_plain(config)},
+        solver={"name": "SGD", "workers": told(workers), **_plain(config)},
         metric="top-1 and top-5 accuracy in percent after the last epoch",
         frozen=f"{FROZEN}; sha256 of all its tensors compared before and after",
         seeds={"classifier": seed},
@@ -138,7 +172,12 @@ def online_linear_card(
 
 
 def transfer_card(
-    config: Linear, seed: int, data: Mapping[str, Any], pooling: Mapping[str, str], workers: int = 1, gpu: bool = False
+    config: Linear,
+    seed: int,
+    data: Mapping[str, Any],
+    pooling: Mapping[str, str],
+    workers: Sequence[int] = (1,),
+    gpu: bool = False,
 ) -> Card:
     """As online on the network's own set, which `data` says is another one here."""
     made = online_linear_card(config, seed, data, pooling, workers, gpu)
@@ -151,7 +190,7 @@ def fewshot_card(config: Fewshot, data: Mapping[str, Any], pooling: Mapping[str,
         "fewshot",
         "few-shot episodes with cosine prototypes",
         data=data,
-        view={"test": plain_view(data)},
+        view={"test": plain_view(data), "resize": resize(data)},
         pooling=pooling,
         normalisation="L2 of each support and query feature, and of the prototype, the mean of the support features",
         solver={
@@ -170,7 +209,7 @@ def knn_card(config: Knn, data: Mapping[str, Any], pooling: Mapping[str, str]) -
         "knn",
         "weighted nearest neighbours on cached frozen features",
         data=data,
-        view=dict.fromkeys(("train", "test"), plain_view(data)),
+        view={"train": plain_view(data), "test": plain_view(data), "resize": resize(data)},
         pooling=pooling,
         normalisation="L2",
         solver={"name": "votes of the k nearest training images, exp(cosine / temperature)", **_plain(config)},
@@ -185,7 +224,7 @@ def retrieval_card(config: Retrieval, data: Mapping[str, Any], pooling: Mapping[
         "retrieval",
         "retrieval of images of the same class by cached frozen features",
         data=data,
-        view=dict.fromkeys(("train", "test"), plain_view(data)),
+        view={"train": plain_view(data), "test": plain_view(data), "resize": resize(data)},
         pooling=pooling,
         normalisation="L2",
         solver={"name": "every test image ranks all training images by the cosine", **_plain(config)},
@@ -197,13 +236,12 @@ def retrieval_card(config: Retrieval, data: Mapping[str, Any], pooling: Mapping[
 
 
 def voc07_svm_card(config: Voc07Svm, data: Mapping[str, Any], pooling: Mapping[str, str], left_out: int) -> Card:
-    resize = round(config.image_size * RESIZE)
-    view = f"short side {resize}, then squashed to {config.image_size}x{config.image_size}, no crop"
+    view = squashed_view(config.image_size)
     return card(
         "voc07_svm",
         "one-vs-rest linear SVMs on frozen features",
         data={**data, "left_out": f"{left_out} images that cannot be read"},
-        view={"train": view, "test": view},
+        view={"train": view, "test": view, "resize": resize(data)},
         pooling=pooling,
         normalisation=f"x / (|x| + {EPSILON:g}) in double precision",
         solver={
@@ -231,7 +269,7 @@ def finetune_card(
     seed: int,
     data: Mapping[str, Any],
     pooling: Mapping[str, str],
-    workers: Mapping[str, int],
+    workers: Mapping[str, int | list[int]],
     norms: Mapping[str, str],
 ) -> Card:
     """`workers` is how many trained with each share of the labels, `norms` which images their batch norms saw."""
@@ -239,7 +277,7 @@ def finetune_card(
         "finetune",
         "fine-tuning of the whole network with a share of the labels",
         data=data,
-        view={"train": random_view(data), "test": plain_view(data)},
+        view={"train": random_view(data), "test": plain_view(data), "resize": resize(data)},
         pooling=pooling,
         normalisation="none",
         solver={

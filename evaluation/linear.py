@@ -19,6 +19,7 @@ from evaluation.tally import Tally
 
 _BLOCK = 8192  # rows that are scored at a time
 _ALIGNED = 16  # floats of a cache line
+NORM_EPSILON = 1e-5  # added to variances, as torch's batch norm does: a value that never changes is not blown up
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,10 @@ def fit_linear(train_ND: Tensor, label_N: Tensor, classes: int, config: Linear, 
     generator = torch.Generator().manual_seed(seed)
     d = train_ND.shape[1]
     if config.batch_norm:
-        std_D, mean_D = torch.std_mean(train_ND, 0, correction=0)
-        start = Classifier(torch.zeros(classes, d + 1), mean_D, 1 / std_D.clamp(min=1e-5))
+        # What BatchNorm1d without scale and shift does to one batch of all training images: it divides by their number,
+        # not by one less, which it does for its moving statistics alone.
+        var_D, mean_D = torch.var_mean(train_ND, 0, correction=0)
+        start = Classifier(torch.zeros(classes, d + 1), mean_D, (var_D + NORM_EPSILON).rsqrt())
     else:
         start = Classifier(torch.zeros(classes, d + 1))
     weight_CE = start.weight_CE  # E = D + 1: the bias is the weight of a feature that is always one

@@ -5,11 +5,11 @@ A reference holds only what the paper, or the benchmark that it follows, states 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation.cards import WHOLE_BATCH, Card
+from evaluation.cards import WHOLE_BATCH, Card, plain_view, squashed_view
 
 # What must differ between two networks of one table: how their maps are pooled tells their shapes.
 OF_THE_MODEL = ("pooling",)
@@ -23,13 +23,19 @@ class Reference:
     name: str
     evaluator: str
     card: Card
+    test_view: Callable[[int], str] | None = None  # by `image_size`, which has a phrase of its own; None: not stated
 
 
-def _linear(name: str, data: Card, **solver: Any) -> Reference:
-    return Reference(name, "linear", {"data": data, "solver": solver, "trials": 1})
+def _centre_crop(size: int) -> str:
+    """Of files: 256 and 224."""
+    return plain_view({"image_size": size, "storage": "encoded"})
 
 
-_CIFAR_LINEAR = {
+def _linear(name: str, data: Card, test_view: Callable[[int], str] | None = None, **solver: Any) -> Reference:
+    return Reference(name, "linear", {"data": data, "solver": solver, "trials": 1}, test_view)
+
+
+_CIFAR_LINEAR: Card = {
     "features": "cached",
     "pool": "global",
     "epochs": 60,
@@ -39,7 +45,7 @@ _CIFAR_LINEAR = {
     "weight_decay": 1e-3,
     "batch_norm": False,
 }
-_BENCHMARK_LINEAR = {
+_BENCHMARK_LINEAR: Card = {
     "features": "online",
     "pool": "9k",
     "batch": 256,
@@ -47,10 +53,12 @@ _BENCHMARK_LINEAR = {
     "drop_factor": 0.1,
     "weight_decay": 1e-4,
     "nesterov": True,
+    "crop_area": (0.08, 1.0),
 }
-_IMAGENET = {"set": "imagenet", "train": {"images": 1_281_167}, "test": {"images": 50_000}, "image_size": 224}
+_IMAGENET_TEST = {"set": "imagenet", "test": {"images": 50_000}, "image_size": 224}
+_IMAGENET = {**_IMAGENET_TEST, "train": {"images": 1_281_167}}
 _PLACES = {"set": "places205", "train": {"images": 2_448_873}, "test": {"images": 20_500}, "image_size": 224}
-_PLACES_LINEAR = {**_BENCHMARK_LINEAR, "epochs": 14, "drop_every": 5}
+_PLACES_LINEAR: Card = {**_BENCHMARK_LINEAR, "epochs": 14, "drop_every": 5}
 _EPISODES = {"ways": 5, "queries": 15, "episodes": 2000}
 _VOC07_TEST = {"images": 4952}
 
@@ -61,12 +69,13 @@ REFERENCES: tuple[Reference, ...] = (
         **_CIFAR_LINEAR,
     ),
     _linear("MiniImageNet", {"set": "miniimagenet", "train": {"classes": 64}, "image_size": 84}, **_CIFAR_LINEAR),
-    _linear("ImageNet", _IMAGENET, **_BENCHMARK_LINEAR, epochs=28, drop_every=10),
-    _linear("Places205", _PLACES, **_PLACES_LINEAR),
-    Reference("Places205", "transfer", {"data": _PLACES, "solver": _PLACES_LINEAR, "trials": 1}),
+    _linear("ImageNet", _IMAGENET, _centre_crop, **_BENCHMARK_LINEAR, epochs=28, drop_every=10),
+    _linear("Places205", _PLACES, _centre_crop, **_PLACES_LINEAR),
+    Reference("Places205", "transfer", {"data": _PLACES, "solver": _PLACES_LINEAR, "trials": 1}, _centre_crop),
     _linear(
         "ImageNet with ResNet-18",
-        _IMAGENET,
+        _IMAGENET_TEST,  # the network saw 20% of the training images; of the classifier the paper does not say it
+        _centre_crop,
         features="online",
         pool="4x4",
         epochs=60,
@@ -93,6 +102,7 @@ REFERENCES: tuple[Reference, ...] = (
             "data": {"set": "voc", "train": {"images": 5011}, "test": _VOC07_TEST, "image_size": 224},
             "solver": {"costs": "goyal", "folds": 3, "max_iter": 2000, "pool": "9k"},
         },
+        squashed_view,
     ),
     Reference(
         "VOC07+12",
@@ -131,7 +141,7 @@ def reference_for(card: Mapping[str, Any]) -> Reference | None:
     here = [r for r in same if r.card["data"]["set"] == _at(card, "data.set")] or same
 
     def distance(reference: Reference) -> int:
-        stated = _flat(reference.card["solver"], "solver.")
+        stated = _stated(reference, card, "solver")
         return sum(not _same(_at(card, path), value) for path, value in stated.items())
 
     return min(here, key=distance, default=None)
@@ -141,7 +151,7 @@ def differences(card: Mapping[str, Any], reference: Reference) -> list[str]:
     """How a result was made otherwise than the paper's, a phrase each; empty where nothing that it states differs."""
     said: list[str] = []
     other_set = _at(card, "data.set") != reference.card["data"]["set"]
-    for path, theirs in _flat(reference.card).items():
+    for path, theirs in _stated(reference, card).items():
         ours = _at(card, path)
         if path == "data.set" or _same(ours, theirs):
             continue
@@ -179,6 +189,19 @@ def share_a_column(card: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return not unlike(card, other)
 
 
+def _stated(reference: Reference, card: Mapping[str, Any], *parts: str) -> dict[str, Any]:
+    """What the paper says that concerns this card, by its path: all of it, or some parts."""
+    stated = {name: value for name, value in reference.card.items() if name in (parts or reference.card)}
+    if reference.test_view and not parts:
+        side = _at(card, "data.image_size")
+        side = reference.card["data"]["image_size"] if side is _ABSENT else side
+        stated["view"] = {"test": reference.test_view(side)}
+    flat = _flat(stated)
+    if _at(card, "solver.features") == "cached":
+        flat.pop("solver.crop_area", None)  # plain images, which is told already
+    return flat
+
+
 def _phrase(path: str, ours: Any, theirs: Any, own_set: str, their_set: str, other_set: bool) -> str:
     words = {"train": "training", "test": "test"}
     match path.split("."):
@@ -188,6 +211,11 @@ def _phrase(path: str, ours: Any, theirs: Any, own_set: str, their_set: str, oth
             return f"{ours:,} {words[role]} {what}{of} instead of {theirs_named}"
         case ["data", "image_size"]:
             return f"{ours} pixels a side instead of {theirs}"
+        case ["view", "test"]:
+            return f"the test sees {ours} instead of {theirs}"
+        case ["solver", "crop_area"]:
+            shown = [f"{low:g} to {high:g}" for low, high in (ours, theirs)]
+            return f"random crops of {shown[0]} of an image's area instead of {shown[1]}"
         case ["solver", "batch_norm"]:
             return (
                 "batch norm before the classifier, the paper has none"

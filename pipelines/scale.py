@@ -223,5 +223,5 @@ def _linear(linear: Linear, size: Size) -> Linear:
 def _detection(detection: Detection, size: Size) -> Detection:
     steps = min(detection.steps, size.detector["steps"])
     drops = sorted({round(drop * steps / detection.steps) for drop in detection.drops} & set(range(1, steps)))
-    warmup = min(detection.warmup, steps // 10 or 1)
+    warmup = min(detection.warmup, steps // 10 or 1, steps - 1)
     return _changed(detection, **size.detector | {"steps": steps, "drops": tuple(drops), "warmup": warmup})

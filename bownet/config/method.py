@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from bownet.config.base import Fraction, PositiveInt, Settings
+from bownet.config.base import Fraction, PositiveInt, Settings, check_crop_area
 from bownet.config.training import Arch, Net, Optimiser
 
 
@@ -103,8 +103,7 @@ class Perturbation(Settings):
 
     @model_validator(mode="after")
     def _ranges(self) -> Perturbation:
-        if not 0 < self.crop_area[0] <= self.crop_area[1]:
-            raise ValueError(f"crop_area={self.crop_area}: needs 0 < low <= high <= 1")
+        check_crop_area(self.crop_area)
         if self.crop_aspect[0] > self.crop_aspect[1]:
             raise ValueError(f"crop_aspect={self.crop_aspect}: needs low <= high")
         if self.blur_sigma[0] > self.blur_sigma[1]:

@@ -6,15 +6,22 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from bownet.config.base import Fraction, PositiveInt, Settings
+from bownet.config.base import Fraction, PositiveInt, Settings, check_crop_area
 from bownet.config.data import Data
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Evaluator = Literal["linear", "transfer", "fewshot", "knn", "retrieval", "finetune", "voc07_svm", "detection"]
 
 
-def _refuse_twice(name: str, values: tuple[float, ...]) -> None:
+def _refuse_none(name: str, values: tuple[float, ...]) -> None:
+    """For lists without which there would be nothing to do."""
+    if not values:
+        raise ValueError(f"{name}=(): is empty; name one number or more")
+
+
+def _check_each_once(name: str, values: tuple[float, ...]) -> None:
     """For numbers that each have a score of their own."""
+    _refuse_none(name, values)
     for value in values:
         if values.count(value) > 1:
             raise ValueError(f"{name}={values}: {value:g} is named twice; name each once")
@@ -42,6 +49,11 @@ class Linear(Settings):
     """Standardise each feature over the batch, without learned scale, before the classifier."""
     crop_area: tuple[Fraction, Fraction] = (0.08, 1.0)
     """Online only: range of the random crop's area, as a fraction of the image."""
+
+    @model_validator(mode="after")
+    def _area(self) -> Linear:
+        check_crop_area(self.crop_area)
+        return self
 
 
 class Transfer(Settings):
@@ -82,7 +94,7 @@ class Fewshot(Settings):
 
     @model_validator(mode="after")
     def _each_once(self) -> Fewshot:
-        _refuse_twice("shots", self.shots)
+        _check_each_once("shots", self.shots)
         return self
 
 
@@ -96,7 +108,7 @@ class Knn(Settings):
 
     @model_validator(mode="after")
     def _each_once(self) -> Knn:
-        _refuse_twice("neighbours", self.neighbours)
+        _check_each_once("neighbours", self.neighbours)
         return self
 
 
@@ -108,7 +120,7 @@ class Retrieval(Settings):
 
     @model_validator(mode="after")
     def _each_once(self) -> Retrieval:
-        _refuse_twice("ranks", self.ranks)
+        _check_each_once("ranks", self.ranks)
         return self
 
 
@@ -132,7 +144,12 @@ class Finetune(Settings):
 
     @model_validator(mode="after")
     def _each_once(self) -> Finetune:
-        _refuse_twice("fractions", self.fractions)
+        _check_each_once("fractions", self.fractions)
+        return self
+
+    @model_validator(mode="after")
+    def _area(self) -> Finetune:
+        check_crop_area(self.crop_area)
         return self
 
     @model_validator(mode="after")
@@ -199,6 +216,15 @@ class Detection(Settings):
     def _steps_in_order(self) -> Detection:
         if list(self.drops) != sorted(set(self.drops)) or (self.drops and self.drops[-1] >= self.steps):
             raise ValueError(f"drops={self.drops}: list steps in rising order, all before steps={self.steps}")
+        if self.warmup >= self.steps:
+            raise ValueError(
+                f"warmup={self.warmup}: the rate would never be reached in steps={self.steps}; use fewer, 0 for none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sizes(self) -> Detection:
+        _refuse_none("train_sizes", self.train_sizes)
         return self
 
 

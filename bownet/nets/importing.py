@@ -30,7 +30,7 @@ from bownet.nets.taps import Backbone
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 ARCH_FLAG = "--teacher.arch"
-TORCH_SUFFIXES = (".pt", ".pth", ".tar", ".bin", ".ckpt")
+TORCH_SUFFIXES = (".pt", ".pth", ".torch", ".tar", ".bin", ".ckpt")  # .torch is VISSL's
 
 # What is taken when a file holds several nets: the part that its authors evaluate, by a word of its place.
 # DINO evaluates the teacher, MoCo v1 and v2 the query encoder, v3 the base encoder, timm the average of the weights,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bownet.config import Detection
-from evaluation.cards import Card, card, norm_statistics
+from evaluation.cards import FILTER, Card, card, norm_statistics, told
 from evaluation.detection.training import BATCH_OF_LR, MOMENTUM, WARMUP_FROM
 from evaluation.voc_detection import definition
 
@@ -29,9 +29,15 @@ OF_BOTH = (
 
 
 def detection_card(
-    settings: Detection, arch: str, data: Mapping[str, Any], workers: int, gpu: bool, absent: tuple[str, ...] = ()
+    settings: Detection,
+    arch: str,
+    data: Mapping[str, Any],
+    workers: Sequence[int],
+    gpu: bool,
+    absent: tuple[str, ...] = (),
 ) -> Card:
-    """`data` says which images, `workers` how many trained, `absent` which classes have no test objects."""
+    """`data` says which images, `workers` how many trained, as `evaluation.cards.workers_of` gives it for all trials,
+    and `absent` which classes have no test objects."""
     solver = settings.model_dump(mode="json", exclude={"path", "train", "trials", "pictures", "seed"})
     notes = [*DIFFERENCES[settings.backend], *OF_BOTH]
     if absent:
@@ -44,7 +50,7 @@ def detection_card(
         view={
             "train": "short side drawn from train_sizes, random flip; images without objects left out",
             "test": f"short side {settings.test_size}, longest at most {settings.max_size}",
-            "resize": "8-bit RGB, Pillow's bilinear",
+            "resize": FILTER,
         },
         pooling={"region": "RoIAlign 14x14 of conv4, aligned, adaptive sampling; conv5, batch norm, mean"},
         normalisation=_norms(workers, gpu),
@@ -56,7 +62,7 @@ def detection_card(
             "drop_factor": 0.1,
             "warmup_from": WARMUP_FROM,
             "not_decayed": "norms",
-            "workers": workers,
+            "workers": told(workers),
             "norm_statistics": norm_statistics(workers, gpu),
             **solver,
         },
@@ -70,13 +76,14 @@ def detection_card(
     )
 
 
-def _norms(workers: int, gpu: bool) -> str:
+def _norms(workers: Sequence[int], gpu: bool) -> str:
     how = "input by the network's own mean and deviation; batch norm fine-tuned, also after conv5 of each region; "
-    if workers == 1:
+    if set(workers) == {1}:
         return how + "statistics of the whole batch, on one worker"
+    number = ", then ".join(map(str, workers))
     if gpu:
-        return how + f"synchronised over {workers} workers"
-    return how + f"not synchronised: each of {workers} CPU workers has the statistics of its own images"
+        return how + f"synchronised over {number} workers"
+    return how + f"not synchronised: each of {number} CPU workers has the statistics of its own images"
 
 
 def _frozen(stages: int) -> str:

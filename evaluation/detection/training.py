@@ -122,7 +122,8 @@ def fit(
         watch.tell({"done": done / settings.steps, "ended": float(ended), "loss": means["loss"]})
         if ended:
             speed = part.steps * settings.batch / part.seconds()
-            history.append(means | {"step": done, "lr": rate(settings, step), "images_per_second": speed})
+            told = {"step": done, "lr": rate(settings, step), "workers": shard.world, "images_per_second": speed}
+            history.append(means | told)
             part = _Part(device, shard)
         # Sums of a part that has begun are not kept: a run that goes on has a record of fewer steps, and equal weights.
         due = time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS
@@ -131,10 +132,6 @@ def fit(
             watch.save(Checkpoint(detector.state_dict(), state, history, running={"steps": done}).pack())
             saved = time.monotonic()
     return history
-
-
-def steps_done(checkpoint: bytes) -> int:
-    return int(unpack(checkpoint).running["steps"])
 
 
 def decayed_groups(detector: nn.Module, decay: float) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from bownet.config import Data, Detection, Net
+from evaluation.cards import workers_of
 from evaluation.detection.backends import check_backend
 from evaluation.detection.card import detection_card
 from evaluation.detection.detector import Found
@@ -58,7 +59,7 @@ class DetectionScore(ModelStage):
 
     name = "detection"
     title = "detection"
-    version = 1
+    version = 2
 
     def config(self) -> dict[str, Any]:
         """Without where the images lie and which they are: that is the key of the images."""
@@ -105,9 +106,10 @@ class DetectionScore(ModelStage):
             scores.append(voc_detection(detections_in(work.read_npy(file)), truth))
         score = over_trials(scores, histories)
         figures = self._draw(work, truth)
-        workers, gpu = work.machine.workers, work.machine.gpu
+        # Not those of this machine: trials may have been done, or begun, with other workers.
+        workers = workers_of(record for history in histories for record in history)
         absent = tuple(scores[0].details["classes_without_objects"])
-        card = detection_card(self.detection, self.arch.arch, self._data(), workers, gpu, absent)
+        card = detection_card(self.detection, self.arch.arch, self._data(), workers, work.machine.gpu, absent)
         return {**write_score(work, "detection", score, card), "figures": figures}
 
     def _data(self) -> dict[str, Any]:

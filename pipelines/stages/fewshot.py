@@ -37,7 +37,7 @@ class FewshotScore(ModelStage):
 
     name = "fewshot"
     title = "few-shot"
-    version = 3
+    version = 4
 
     @staticmethod
     def obstacle(images: Artifact, fewshot: Fewshot) -> str | None:

@@ -13,7 +13,7 @@ from bownet.config import Finetune
 from bownet.images.views import random_view
 from bownet.nets.checkpoint import load_backbone, load_saved
 from bownet.training import check_workers
-from evaluation.cards import finetune_card, norm_statistics
+from evaluation.cards import finetune_card, norm_statistics, told, workers_of
 from evaluation.crops import ASPECT, random_crops
 from evaluation.finetune import FinetuneTask, labelled_rows, optimiser_of, share_of
 from evaluation.score import Score
@@ -47,7 +47,7 @@ class FinetuneTraining(ModelStage):
     net: Artifact
 
     name = "finetune-training"
-    version = 2
+    version = 3
 
     @property
     def fraction(self) -> float:
@@ -88,8 +88,9 @@ class FinetuneTraining(ModelStage):
             keep=_keep,
         )
         made = run_training(job, work)
-        norms = norm_statistics(made["workers"], work.machine.gpu)
-        return {**made, "labelled": len(rows), "classes": len(classes), "norm_statistics": norms}
+        workers = workers_of(work.read_json("history.json"))
+        seen = {"workers": told(workers), "norm_statistics": norm_statistics(workers, work.machine.gpu)}
+        return {**made, "labelled": len(rows), "classes": len(classes), **seen}
 
     def task(self, classes: int, crops: bool = True) -> FinetuneTask:
         """What is trained, as it is before the first step."""
@@ -111,7 +112,7 @@ class FinetuneScore(ModelStage):
 
     name = "finetune"
     title = "fine-tuning"
-    version = 2
+    version = 3
 
     @staticmethod
     def obstacle(images: Artifact, finetune: Finetune) -> str | None:

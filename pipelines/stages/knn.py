@@ -26,7 +26,7 @@ class KnnScore(ModelStage):
 
     name = "knn"
     title = "k-NN"
-    version = 2
+    version = 3
 
     @staticmethod
     def obstacle(images: Artifact, knn: Knn) -> str | None:

@@ -27,7 +27,7 @@ class LinearScore(ModelStage):
 
     name = "linear"
     title = "linear"
-    version = 3
+    version = 4
 
     @staticmethod
     def obstacle(images: Artifact, linear: Linear) -> str | None:

@@ -13,7 +13,7 @@ from bownet.config import Linear, Optimiser
 from bownet.images.views import random_view
 from bownet.nets.checkpoint import load_backbone, load_saved
 from bownet.training import check_workers
-from evaluation.cards import online_linear_card, transfer_card
+from evaluation.cards import online_linear_card, transfer_card, workers_of
 from evaluation.crops import ASPECT, random_crops
 from evaluation.linear_online import (
     OnlineLinear,
@@ -49,7 +49,7 @@ class OnlineLinearScore(ModelStage):
     title = "linear, online"
     settings_name = "linear"
     make_card = staticmethod(online_linear_card)
-    version = 2
+    version = 3
 
     @property
     def curves(self) -> str:
@@ -94,7 +94,7 @@ class OnlineLinearScore(ModelStage):
             side = shape[1] if len(shape) > 1 else 0
             pooling[tap] = in_words(shape[0], side, self.linear.pool)
         linear = as_used(self.linear, taps, backbone.pooled)
-        data, workers = data_card(self.images, train="train", test="test"), made["workers"]
+        data, workers = data_card(self.images, train="train", test="test"), workers_of(work.read_json("history.json"))
         card = self.make_card(linear, self.seed, data, pooling, workers, work.machine.gpu)
         frozen = {"before": before, "after": after}
         return {**made, **write_score(work, self.prefix, Score(metrics, details), card), "backbone_sha256": frozen}
@@ -132,7 +132,7 @@ class TransferScore(OnlineLinearScore):
     title = "transfer"
     settings_name = "transfer.linear"
     make_card = staticmethod(transfer_card)
-    version = 2
+    version = 3
 
     @property
     def curves(self) -> str:

@@ -26,7 +26,7 @@ class RetrievalScore(ModelStage):
 
     name = "retrieval"
     title = "retrieval"
-    version = 2
+    version = 3
 
     @staticmethod
     def obstacle(images: Artifact, retrieval: Retrieval) -> str | None:

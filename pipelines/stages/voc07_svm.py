@@ -54,7 +54,7 @@ class Voc07SvmScore(ModelStage):
 
     name = "voc07-svm"
     title = "VOC07 SVM"
-    version = 2
+    version = 3
 
     def config(self) -> dict[str, Any]:
         """Without where the images lie: they are an input."""

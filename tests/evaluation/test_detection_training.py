@@ -11,9 +11,10 @@ from bownet.config import Detection, Net
 from bownet.images.sources.voc import CLASSES
 from bownet.nets.build import build_backbone
 from bownet.training import Shard
+from bownet.training.checkpoint import unpack
 from evaluation.detection.backends import build_detector
 from evaluation.detection.detector import Detector
-from evaluation.detection.training import PARTS, Watch, decayed_groups, fit, rate, step_rows, steps_done
+from evaluation.detection.training import PARTS, Watch, decayed_groups, fit, rate, step_rows
 from evaluation.detection.views import plain_view
 from evaluation.voc_detection import GroundTruth, gather, voc_detection
 
@@ -67,8 +68,8 @@ def test_a_resumed_run_ends_with_the_same_weights() -> None:
     states: list[bytes] = []
     whole = new(settings)
     history = fit(whole, pictures, settings, 5, watch=Watch(save=states.append))
-    assert [steps_done(state) for state in states] == [1, 2, 3, 4]
-    assert [record["step"] for record in history] == [1, 2, 3, 4]
+    assert [unpack(state).running["steps"] for state in states] == [1, 2, 3, 4]
+    assert [(record["step"], record["workers"]) for record in history] == [(1, 1), (2, 1), (3, 1), (4, 1)]
     assert history[-1]["loss"] == pytest.approx(sum(history[-1][k] for k in ("objectness", "proposal", "class", "box")))
     again = new(settings)
     torch.manual_seed(99)  # whatever the process has done meanwhile

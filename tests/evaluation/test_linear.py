@@ -31,7 +31,7 @@ def by_autograd(x: torch.Tensor, y: torch.Tensor, classes: int, config: Linear, 
     """The same classifier with torch's own optimiser and gradients: weights with the bias as the last column."""
     generator = torch.Generator().manual_seed(seed)
     if config.batch_norm:
-        x = (x - x.mean(0)) / x.std(0, correction=0)
+        x = (x - x.mean(0)) / (x.var(0, correction=0) + 1e-5).sqrt()
     weight = (torch.randn(classes, x.shape[1], generator=generator) * 0.01).to(x.dtype).requires_grad_()
     bias = torch.zeros(classes, dtype=x.dtype, requires_grad=True)
     settings = {"momentum": config.momentum, "nesterov": config.nesterov, "weight_decay": config.weight_decay}
@@ -80,11 +80,23 @@ def test_labels_without_meaning_give_chance() -> None:
 
 def test_batch_norm_makes_the_scale_of_a_feature_irrelevant() -> None:
     (x, y), (tx, ty) = blobs(600, 0, 0.5), blobs(600, 1, 0.5)
-    scale = torch.tensor([1e-3, 1e3, 1, 1, 1, 1, 1, 1])
+    scale = torch.tensor([0.1, 1e3, 1, 1, 1, 1, 1, 1])  # the smallest variance stays far above 1e-5
     config = Linear(epochs=10, batch_norm=True)
     plain = score((x, y), (tx, ty), config)
     scaled = score((x * scale, y), (tx * scale, ty), config)
     assert scaled["top1"] == pytest.approx(plain["top1"], abs=0.5)
+
+
+def test_batch_norm_is_torchs_over_all_training_images() -> None:
+    """Also of a value that changes in the test alone: 0.01 more becomes 0.01 / sqrt(1e-5) = 3.16, which is harmless."""
+    (x, y), (test_x, test_y) = blobs(300, 0, 0.2), blobs(90, 1, 0.2)
+    x[:, 3], test_x[:, 3] = 2.0, 2.01
+    config = Linear(epochs=10, batch_norm=True)
+    made = fit_linear(x, y, 3, config, seed=0)
+    assert made.scale_D is not None
+    assert made.scale_D[3].item() == pytest.approx(316.228, rel=1e-5)
+    torch.testing.assert_close((x - made.shift_D) * made.scale_D, torch.nn.BatchNorm1d(8, affine=False)(x))
+    assert score((x, y), (test_x, test_y), config)["top1"] > 99
 
 
 def test_same_seed_same_result_and_the_features_are_left_alone() -> None:
@@ -147,7 +159,7 @@ def test_real_images(cifar: dict[str, Any]) -> None:
     config = Linear(epochs=30, batch_norm=True)
     found = linear_score({"pool": (x, tx)}, y, ty, config, 0, "pool")
     weight = by_autograd(x, y, 10, config, 0)
-    standard = (tx - x.mean(0)) / x.std(0, correction=0)
+    standard = (tx - x.mean(0)) / (x.var(0, correction=0) + 1e-5).sqrt()
     scores = F.linear(standard, weight[:, :-1], weight[:, -1]).numpy()
     assert found.metrics["top1"] == pytest.approx(100 * accuracy_score(ty.numpy(), scores.argmax(1)), abs=0.26)
     assert found.metrics["top5"] == pytest.approx(100 * top_k_accuracy_score(ty.numpy(), scores, k=5), abs=0.26)

@@ -11,6 +11,7 @@ import pytest
 
 from bownet.config import Data, Detection, Net
 from bownet.images.scenes_voc import NAMES, write_vocdevkit
+from evaluation.cards import PARTLY
 from evaluation.paper import report
 from evaluation.voc_detection import ground_truth, voc_detection
 from pipelines.machine import Machine
@@ -18,7 +19,7 @@ from pipelines.stages.annotated import categories_of, names_and_annotations
 from pipelines.stages.detection import DetectionScore, detections_figure, detections_in, over_trials
 from pipelines.stages.images import Images
 from pipelines.stages.teacher import RandomNet
-from pipelines.store import Artifact, Store
+from pipelines.store import Artifact, Store, Workspace
 
 NET = Net(arch="resnet18")
 TINY = Detection(
@@ -82,7 +83,7 @@ def test_metrics_are_those_of_the_files(score: Artifact) -> None:
         assert metrics[f"detection/{name}_std"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
     details = score.read_json("details.json")
     assert [trial["metrics"] for trial in details["trials"]] == trials
-    assert [record["step"] for record in details["trials"][0]["history"]] == [1, 2]
+    assert [(record["step"], record["workers"]) for record in details["trials"][0]["history"]] == [(1, 2), (2, 2)]
 
 
 def test_detections_are_within_their_images_and_differ_between_trials(score: Artifact) -> None:
@@ -116,6 +117,20 @@ def test_the_card(score: Artifact, devkit: Path) -> None:
         "there is a box regression for the background too, which nothing trains",
     ):
         assert phrase in said
+
+
+def test_the_card_is_of_the_workers_that_trained(score: Artifact, store: Store, devkit: Path) -> None:
+    """Both trials are done already, the first with two workers; the cluster that ends the run has one."""
+    alone = Store(store.root, machine=replace(store.machine, workers=1))
+    wanted = stage(alone, voc(devkit), TINY.model_copy(update={"seed": 7}))
+    work = Workspace(alone.root, alone.plan(wanted).folder.prefix)
+    for trial, workers in ((1, 2), (2, 1)):
+        work.scratch.write_json(f"trial-{trial}/history.json", [{"step": 2, "loss": 1.0, "workers": workers}])
+        work.write_npy(f"detections-{trial}.npy", score.read_npy(f"detections-{trial}.npy"))
+    card = alone.get(wanted).read_json("protocol.json")
+    assert card["solver"]["workers"] == [2, 1]
+    assert card["solver"]["norm_statistics"] == PARTLY
+    assert "each of 2, then 1 CPU workers" in card["normalisation"]
 
 
 def test_pictures(score: Artifact) -> None:

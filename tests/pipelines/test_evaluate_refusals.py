@@ -65,6 +65,21 @@ def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         (["--knn.neighbours", "1", "20", "1"], "knn.neighbours=(1, 20, 1): 1 is named twice; name each once"),
         (["--retrieval.ranks", "3", "3"], "retrieval.ranks=(3, 3): 3 is named twice; name each once"),
         (["--finetune.fractions", "0.1", "0.1"], "finetune.fractions=(0.1, 0.1): 0.1 is named twice; name each once"),
+        (["--fewshot.shots"], "fewshot.shots=(): is empty; name one number or more"),
+        (["--knn.neighbours"], "knn.neighbours=(): is empty; name one number or more"),
+        (["--retrieval.ranks"], "retrieval.ranks=(): is empty; name one number or more"),
+        (["--finetune.fractions"], "finetune.fractions=(): is empty; name one number or more"),
+        (["--detection.train-sizes"], "detection.train_sizes=(): is empty; name one number or more"),
+        (
+            ["--detection.steps", "900", "--detection.drops"],
+            "detection.warmup=1000: the rate would never be reached in steps=900; use fewer, 0 for none",
+        ),
+        (["--linear.crop-area", "0", "1"], "linear.crop_area=(0.0, 1.0): needs 0 < low <= high <= 1"),
+        (["--finetune.crop-area", "0.9", "0.1"], "finetune.crop_area=(0.9, 0.1): needs 0 < low <= high <= 1"),
+        (
+            ["--transfer.linear.crop-area", "0.9", "0.1"],
+            "transfer.linear.crop_area=(0.9, 0.1): needs 0 < low <= high <= 1",
+        ),
         (["--fewshot.seed", "1000000000000000000"], "fewshot.seed=1000000000000000000: use 0..2147483647"),
     ],
 )

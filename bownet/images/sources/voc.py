@@ -7,6 +7,7 @@ where boxes are VOC's (the first pixel is 1, the last one belongs to the object)
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -115,14 +116,26 @@ def parse_annotation(xml: bytes) -> dict[str, Any]:
         boxes.append(
             {
                 "class": name,
-                # VOC2012 has a few boxes with fractions of a pixel
-                "box": [round(float(_text(thing, f"bndbox/{side}"))) for side in ("xmin", "ymin", "xmax", "ymax")],
+                "box": [
+                    whole_pixels(_text(thing, f"bndbox/{side}"), side) for side in ("xmin", "ymin", "xmax", "ymax")
+                ],
                 "difficult": is_difficult,
                 "truncated": thing.findtext("truncated", "0").strip() == "1",
             }
         )
         classes[name] = max(classes.get(name, 0), int(not is_difficult))
     return {"boxes": boxes, "classes": classes}
+
+
+def whole_pixels(text: str, name: str) -> int:
+    """A number of an annotation; VOC2012 has a few boxes with fractions of a pixel."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {text[:40]!r}; write a finite number of pixels")
+    return round(number)
 
 
 def _text(thing: ElementTree.Element, path: str) -> str:

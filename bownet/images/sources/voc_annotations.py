@@ -11,7 +11,7 @@ from PIL import Image
 
 from bownet.images.decode import BadImage
 from bownet.images.sources.files import MISSING, read_file
-from bownet.images.sources.voc import VocListing, annotation_file, parse_annotation, xml_root
+from bownet.images.sources.voc import VocListing, annotation_file, parse_annotation, whole_pixels, xml_root
 
 SLACK = 1  # pixels that a box may leave its image by, from rounding
 
@@ -64,7 +64,7 @@ def box_outside(annotation: dict[str, Any], width: int, height: int) -> str | No
 def _width_height(xml: bytes) -> tuple[int, int] | None:
     root = xml_root(xml)
     try:
-        width, height = (round(float(root.findtext(f"size/{side}", "0"))) for side in ("width", "height"))
+        width, height = (whole_pixels(root.findtext(f"size/{side}", "0"), side) for side in ("width", "height"))
     except ValueError:
         return None
     return (width, height) if width > 0 and height > 0 else None

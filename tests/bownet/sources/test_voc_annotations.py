@@ -1,11 +1,13 @@
 """Annotations of VOC without their images: what is there, what cannot be read, and boxes outside of the image."""
 
+import re
 from pathlib import Path
 
 import pytest
 from made_images import SHARED
 
 from bownet.config import Data
+from bownet.images.decode import BadImage
 from bownet.images.scenes_voc import write_vocdevkit
 from bownet.images.sources import open_source
 from bownet.images.sources.voc import VocListing
@@ -31,6 +33,22 @@ def test_of_a_devkit_in_order(tmp_path: Path) -> None:
         f"VOC2007/Annotations/{name}.xml" for name in ("000002", "000003")
     ]
     assert found.outside == []
+
+
+@pytest.mark.parametrize("number", ["1e999", "-inf", "nan", "wide"])
+def test_numbers_that_are_none(tmp_path: Path, number: str) -> None:
+    """Of a box they are refused; without a size in the XML, the image itself tells it."""
+    root = write_vocdevkit(tmp_path, trainval=3, test=1, seed=1, height=60, width=80)
+    box, size = (root / f"Annotations/{name}.xml" for name in ("000001", "000002"))
+    box.write_text(re.sub("<xmax>.*?</xmax>", f"<xmax>{number}</xmax>", box.read_text(), count=1))
+    size.write_text(re.sub("<width>.*?</width>", f"<width>{number}</width>", size.read_text(), count=1))
+    found = read(tmp_path)
+    reason = f"xmax is '{number}'; write a finite number of pixels"
+    assert found.unreadable == [f"VOC2007/Annotations/000001.xml: {reason}"]
+    assert (len(found.found), found.outside) == (2, [])
+    source = open_source(Data(kind="voc", path=str(tmp_path), voc_train="trainval07")).splits["train"]
+    (first,) = source.part([0]).read()
+    assert (first.name, first.content) == ("VOC2007/JPEGImages/000001.jpg", BadImage(f"its annotation: {reason}"))
 
 
 @pytest.mark.parametrize(
