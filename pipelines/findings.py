@@ -198,12 +198,13 @@ def _score(scores: Scores, side: tuple[str, str], seed: int, metric: str) -> tup
 
 @dataclass(frozen=True)
 class Score:
-    """A network of the study: its mean over seeds, and each seed's own."""
+    """A network of the study: its mean over seeds, each seed's own, and the runs that these are from."""
 
     point: str
     model: str
     mean: Interval
     by_seed: tuple[float, ...]
+    runs: tuple[str, ...]
 
 
 def scores_of(records: Sequence[Record], metric: str = "linear/top1") -> list[Score]:
@@ -215,10 +216,10 @@ def scores_of(records: Sequence[Record], metric: str = "linear/top1") -> list[Sc
     for point in sorted(by_point, key=lambda label: label != BOWNET[0]):
         seeds = sorted(by_point[point].items())
         for model in dict.fromkeys(row["name"] for _, record in seeds for row in record.rows):
-            found = [record.metrics(model) for _, record in seeds]
-            values = tuple(metrics[metric] for metrics in found if metric in metrics)
+            found = [record for _, record in seeds if metric in record.metrics(model)]
+            values = tuple(record.metrics(model)[metric] for record in found)
             if values and not any(one.model == model and one.by_seed == values for one in made):
-                made.append(Score(point, model, interval(values), values))
+                made.append(Score(point, model, interval(values), values, tuple(record.run for record in found)))
     return made
 
 
