@@ -407,7 +407,7 @@ def test_trials_that_fall_behind_are_ended_early(tmp_path: Path) -> None:
     """
     space = ["--space", "student.optimiser.lr=0.1,0.05,0.000001,0.0000001", "--student.optimiser.epochs", "18"]
     where = ["--store", tmp_path / "store", "--json", tmp_path / "r.json", "--max-concurrent", "1"]
-    done = run_sweep(*TINY, *space, "--scheduler", "asha", "--proxy.images", "100", *where)
+    done = run_sweep(*TINY, *space, "--data.train", "600", "--scheduler", "asha", "--proxy.images", "400", *where)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["points"]
@@ -435,8 +435,10 @@ def test_asha_ends_what_optuna_proposes(tmp_path: Path) -> None:
 def test_optuna_proposes_points_of_the_space(tmp_path: Path) -> None:
     """A list and a range, on one teacher; the seed decides what is proposed."""
     space = ["--space", "vocabulary.size=4,8", "student.optimiser.lr=0.05..0.2", "--search", "optuna", "--samples", "3"]
-    done = run_sweep(*TINY, *space, "--store", tmp_path / "store", "--json", tmp_path / "r.json")
+    where = ["--store", tmp_path / "store", "--json", tmp_path / "r.json", "--max-concurrent", "999"]
+    done = run_sweep(*TINY, *space, *where)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "max_concurrent=999: the cluster has room for" in done.stdout
     report = json.loads((tmp_path / "r.json").read_text())
     points = report["points"]
     assert len(points) == 3
