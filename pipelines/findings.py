@@ -167,8 +167,13 @@ class Finding:
 
 def findings_of(records: Sequence[Record], metric: str = "linear/top1") -> list[Finding]:
     """Every claim on the records of findings sweeps; of two with the same point and seed the later one counts."""
-    scores = {(record.sweep["label"], record.seed): record for record in records}
+    scores = {(record.sweep["label"], record.seed): record for record in _that_have(metric, records)}
     return [_finding(claim, scores, metric) for claim in CLAIMS]
+
+
+def _that_have(metric: str, records: Sequence[Record]) -> list[Record]:
+    """A later one that asked for other evaluators takes no score away."""
+    return [record for record in records if any(metric in row["metrics"] for row in record.rows)]
 
 
 def _finding(claim: Claim, scores: Scores, metric: str) -> Finding:
@@ -210,7 +215,7 @@ class Score:
 def scores_of(records: Sequence[Record], metric: str = "linear/top1") -> list[Score]:
     """Every network of the study once: what a point shares with those before it stands there."""
     by_point: dict[str, dict[int, Record]] = {}
-    for record in records:
+    for record in _that_have(metric, records):
         by_point.setdefault(record.sweep["label"], {})[record.seed] = record
     made: list[Score] = []
     for point in sorted(by_point, key=lambda label: label != BOWNET[0]):

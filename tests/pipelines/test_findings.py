@@ -87,6 +87,9 @@ def test_differences_are_paired_by_seed() -> None:
     assert (third.mean, third.count) == (pytest.approx(0.55), 2)
     assert found[2].runs == ("base-0", "no-CutMix-0", "base-1", "no-CutMix-1")
     assert found[1].verdict == "not run"
+    other = replace(records[0], rows=[{"name": "BoWNet", "metrics": {"fewshot/5shot": 1.0}}])
+    assert findings_of([*records, other]) == found
+    assert scores_of([*records, other]) == scores_of(records)
     text = findings_markdown(found, records)
     assert "| 1 | BoWNet is far better than its RotNet teacher | BoWNet - RotNet \\> 3 | +6.10 ± 0.25 | 3 |" in text
     page = markdown(text, extensions=["tables"])
