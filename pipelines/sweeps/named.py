@@ -68,7 +68,8 @@ def findings(exp: Experiment) -> list[Point]:
 
 
 def _refuse_other_bases(exp: Experiment) -> None:
-    wanted = {"rounds": (exp.rounds, 1), "entries of per_round": (len(exp.per_round), 0)}
+    wanted: dict[str, tuple[object, object]] = {"rounds": (exp.rounds, 1)}
+    wanted |= {"entries of per_round": (len(exp.per_round), 0)}
     wanted |= {"judged": (exp.judged, "all"), "teacher.kind": (exp.teacher.kind, "rotation")}
     for name, (has, must) in wanted.items():
         if has != must:
