@@ -68,7 +68,11 @@ REFERENCES: tuple[Reference, ...] = (
         {"set": "cifar100", "train": {"images": 50_000}, "test": {"images": 10_000}, "image_size": 32},
         **_CIFAR_LINEAR,
     ),
-    _linear("MiniImageNet", {"set": "miniimagenet", "train": {"classes": 64}, "image_size": 84}, **_CIFAR_LINEAR),
+    _linear(
+        "MiniImageNet",
+        {"set": "miniimagenet", "train": {"images": 38_400, "classes": 64}, "image_size": 84},
+        **_CIFAR_LINEAR,
+    ),
     _linear("ImageNet", _IMAGENET, _centre_crop, **_BENCHMARK_LINEAR, epochs=28, drop_every=10),
     _linear("Places205", _PLACES, _centre_crop, **_PLACES_LINEAR),
     Reference("Places205", "transfer", {"data": _PLACES, "solver": _PLACES_LINEAR, "trials": 1}, _centre_crop),

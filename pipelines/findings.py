@@ -167,8 +167,13 @@ class Finding:
 
 def findings_of(records: Sequence[Record], metric: str = "linear/top1") -> list[Finding]:
     """Every claim on the records of findings sweeps; of two with the same point and seed the later one counts."""
-    scores = {(record.sweep["label"], record.seed): record for record in records}
+    scores = {(record.sweep["label"], record.seed): record for record in _that_have(metric, records)}
     return [_finding(claim, scores, metric) for claim in CLAIMS]
+
+
+def _that_have(metric: str, records: Sequence[Record]) -> list[Record]:
+    """A later one that asked for other evaluators takes no score away."""
+    return [record for record in records if any(metric in row["metrics"] for row in record.rows)]
 
 
 def _finding(claim: Claim, scores: Scores, metric: str) -> Finding:
@@ -198,27 +203,28 @@ def _score(scores: Scores, side: tuple[str, str], seed: int, metric: str) -> tup
 
 @dataclass(frozen=True)
 class Score:
-    """A network of the study: its mean over seeds, and each seed's own."""
+    """A network of the study: its mean over seeds, each seed's own, and the runs that these are from."""
 
     point: str
     model: str
     mean: Interval
     by_seed: tuple[float, ...]
+    runs: tuple[str, ...]
 
 
 def scores_of(records: Sequence[Record], metric: str = "linear/top1") -> list[Score]:
     """Every network of the study once: what a point shares with those before it stands there."""
     by_point: dict[str, dict[int, Record]] = {}
-    for record in records:
+    for record in _that_have(metric, records):
         by_point.setdefault(record.sweep["label"], {})[record.seed] = record
     made: list[Score] = []
     for point in sorted(by_point, key=lambda label: label != BOWNET[0]):
         seeds = sorted(by_point[point].items())
         for model in dict.fromkeys(row["name"] for _, record in seeds for row in record.rows):
-            found = [record.metrics(model) for _, record in seeds]
-            values = tuple(metrics[metric] for metrics in found if metric in metrics)
+            found = [record for _, record in seeds if metric in record.metrics(model)]
+            values = tuple(record.metrics(model)[metric] for record in found)
             if values and not any(one.model == model and one.by_seed == values for one in made):
-                made.append(Score(point, model, interval(values), values))
+                made.append(Score(point, model, interval(values), values, tuple(record.run for record in found)))
     return made
 
 

@@ -79,6 +79,7 @@ def report_findings(records: Sequence[Record], options: ReportOptions, console: 
     """Of the last findings sweep of the store, or of a scale, and of others that changed the same experiment."""
     of_study = [record for record in records if record.sweep.get("name") == "findings"]
     of_study = [record for record in of_study if options.scale in ("all", record.scale)]
+    of_any_base = len(of_study)
     of_study = [record for record in of_study if record.sweep.get("base") == of_study[-1].sweep.get("base")]
     scores = {name for record in of_study for row in record.rows for name in row["metrics"]}
     known = sorted(name for name in scores if not name.endswith("_ci95"))
@@ -87,6 +88,11 @@ def report_findings(records: Sequence[Record], options: ReportOptions, console: 
     found = findings_of(of_study, options.metric)
     wide = console if console.is_terminal else Console(width=WIDE, highlight=False)
     show_findings(found, of_study, options.metric, wide)
+    if others := of_any_base - len(of_study):
+        console.print(
+            f"{others} record{'s' * (others > 1)} of studies of other experiments left out; the last one is reported",
+            soft_wrap=True,
+        )
     file = folder_of(options) / "findings.md"
     file.write_text(findings_markdown(found, of_study, options.metric), encoding="utf-8")
     console.print(str(file), soft_wrap=True)

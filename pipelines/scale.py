@@ -179,12 +179,14 @@ def _shorter(optimiser: Optimiser, epochs: int, size: Size) -> Optimiser:
 
 def _teacher(teacher: Teacher, size: Size) -> Teacher:
     epochs = size.rotation_epochs if teacher.kind == "rotation" else size.epochs
-    first = teacher.rotnet_first
+    first, clustering = teacher.rotnet_first, {}
+    if teacher.kind == "deeper_clustering":  # for all others they would be another key of the same training
+        clustering["clusters"] = min(teacher.clusters, size.clusters)
+        clustering["renew_every"] = min(teacher.renew_every, max(1, epochs // 10))
     return _changed(
         teacher,
         arch=_arch(teacher.arch, size),
-        clusters=min(teacher.clusters, size.clusters),
-        renew_every=min(teacher.renew_every, max(1, epochs // 10)),
+        **clustering,
         rotnet_first=first and _shorter(first, size.rotation_epochs, size),
         head_layers=1,
         pad=min(teacher.pad, 4),

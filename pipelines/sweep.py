@@ -32,12 +32,12 @@ from pipelines.plan import Plan
 from pipelines.program import guarded, preflight
 from pipelines.records import Record, read_records
 from pipelines.store import Folder, Store
-from pipelines.sweeps.metric import metric_of
+from pipelines.sweeps.metric import check_judged, metric_of
 from pipelines.sweeps.named import NAMED
 from pipelines.sweeps.options import SweepOptions
 from pipelines.sweeps.space import Axis, Point, changed, checked, drawn, grid, parse_space
 from pipelines.sweeps.summary import Summary, draw, show, summaries
-from pipelines.sweeps.trial import Job, base_of
+from pipelines.sweeps.trial import Job, tags_of
 from pipelines.sweeps.tuning import check_optuna, share, tune_trials
 
 
@@ -65,11 +65,14 @@ def sweep(arguments: Sequence[str], console: Console) -> int:
     if options.scheduler == "asha" and not exp.proxy.every:
         exp = changed(exp, {"proxy.every": 1})
     points, axes = points_of(name, options, exp)
-    metric = metric_of(options.metric, [changed(exp, point.settings) for point in points] or [exp])
+    made_of = [changed(exp, point.settings) for point in points] or [exp]
+    metric = metric_of(options.metric, made_of)
     seeds = range(exp.seed, exp.seed + options.seeds)
     store = Store(full.store)
     tried = [(point, seed) for point in points for seed in seeds]  # all seeds of a point follow each other
     plan = planned(exp, tried or [(Point("one", {}), exp.seed)], store)
+    if options.metric or options.search == "optuna":  # all others can do without
+        check_judged(metric, made_of, store)
     if full.dry_run:
         show_plan(plan, tried, console)
         return 0
@@ -82,20 +85,23 @@ def sweep(arguments: Sequence[str], console: Console) -> int:
     uri = tracking_uri(store.root)
     said = masked({"sweep": options.model_dump(mode="json") | {"name": title}, **exp.model_dump(mode="json")})
     named = f"sweep {title}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    cpus, gpus, most = share(options)
+    cpus, gpus, room = share(options)
+    most = min(options.max_concurrent or room, room)  # the work of more would wait, and be taken for stalled
     settings = exp.model_dump(mode="json")
     proxy, stall = options.scheduler == "asha", full.resources.stall_minutes * 60
-    job = Job(title, "", settings, store.root, uri, cpus, gpus, metric, proxy, stall)
-    parent = Tracking(uri, exp.name, said, {}, named, None, {"sweep": title, "sweep.base": base_of(job)})
+    job = Job(title, "", settings, store.root, uri, cpus, gpus, metric, proxy, stall, " ".join(map(str, seeds)))
+    parent = Tracking(uri, exp.name, said, {}, named, None, tags_of(job))
     parent.end_left_over()
     run = parent.run_id or f"local-{time.time_ns()}"
     job = replace(job, run=run)
     count = len(tried) or options.samples
+    if options.max_concurrent and options.max_concurrent > room:
+        console.print(f"max_concurrent={options.max_concurrent}: the cluster has room for {room}", soft_wrap=True)
     if not full.quiet:
         console.print(f"{title}: {count} trials, {most} at a time, {cpus} CPU{'s' * (cpus > 1)} each", soft_wrap=True)
     try:
         failed, early = tune_trials(job, tried, axes, options, most, console if not full.quiet else None)
-        parent.end_left_over()
+        parent.end_trials()
         records = [record for record in read_records(store.root) if record.sweep.get("run") == run]
         made = summaries(records, [point.label for point in points])
         report(made, records, [*failed, *early], job, exp, full, console, parent)

@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -211,13 +211,21 @@ class Tracking(Observer):
         self._outbox.flush(0)  # it may be gone soon
 
     def end_left_over(self) -> None:
-        """Runs of the same sweep whose program was killed, and of trials that were ended early, run no longer."""
-        base, sweep = self._tags["sweep.base"], self._tags["sweep"]
+        """Runs of the same sweep with the same seeds, whose program was killed, run no longer."""
+        same = {name: self._tags[name] for name in ("sweep.base", "sweep", "sweep.seeds")}
+        self._end_running(lambda run_id, tags: run_id != self.run_id and same.items() <= tags.items())
+
+    def end_trials(self) -> None:
+        """Of this sweep: those that were ended early, and their models, run no longer."""
+        self._end_running(lambda _, tags: tags.get("sweep.run") == self.run_id)
+
+    def _end_running(self, is_over: Callable[[str, Mapping[str, str]], bool]) -> None:
+        base = self._tags["sweep.base"]
 
         def end() -> None:
             wanted = f"attributes.status = 'RUNNING' AND tags.`sweep.base` = '{base}'"
             for run in self._client.search_runs([self._experiment], wanted, max_results=5000):
-                if run.info.run_id != self.run_id and run.data.tags.get("sweep") == sweep:
+                if is_over(run.info.run_id, run.data.tags):
                     self._client.set_terminated(run.info.run_id, "KILLED")
 
         self._outbox.put(end)

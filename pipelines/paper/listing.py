@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from pipelines.paper.tables import Table, paper_tables
+from pipelines.paper.tables import Table, as_printed, paper_tables
 from pipelines.presets import PRESETS, first_line
 
 WIDE = 150  # columns where there is no terminal that says how many it has
@@ -49,7 +49,7 @@ def _as_rich(table: Table) -> RichTable:
     for column in table.columns:
         made.add_column(f"{column.group} {column.title}".strip(), justify="right")
     for row in table.rows:
-        figures = [f"{row.figures[c.key]:g}" if c.key in row.figures else "" for c in table.columns]
+        figures = [as_printed(row.figures[c.key]) if c.key in row.figures else "" for c in table.columns]
         made.add_row(escape(row.name), row.sources[0].preset if row.sources else "-", *figures)
     return made
 

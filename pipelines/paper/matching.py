@@ -11,9 +11,9 @@ from pipelines.presets import PRESETS
 from pipelines.scale import at_scale, of_kind
 
 # Where images lie, how they are stored, what is judged and when a run gives up change no number that is shown.
-_OF_NO_MATTER = {"name", "seed", "evaluators", "judged", "scale", "data.shard_size", "data.max_bad_fraction"}
-_OF_NO_MATTER |= {"vocabulary.min_perplexity"}
-_PATHS = ("data.path", "transfer.data.path", "transfer.data.shard_size", "voc07_svm.path", "detection.path")
+OF_NO_MATTER = {"name", "seed", "evaluators", "judged", "scale", "data.shard_size", "data.max_bad_fraction"}
+OF_NO_MATTER |= {"vocabulary.min_perplexity", "proxy", "transfer.data.shard_size"}
+OF_NO_MATTER |= {"data.path", "transfer.data.path", "voc07_svm.path", "detection.path"}
 
 Settings = Mapping[str, Any]
 
@@ -47,8 +47,9 @@ def flat(settings: Settings, prefix: str = "") -> dict[str, Any]:
 
 
 def _matters(name: str, exp: Experiment) -> bool:
-    """Also not: settings of evaluators that the preset does not have."""
+    """Also not: settings of evaluators that the preset does not have, and of a teacher's task that it is not."""
     first = name.partition(".")[0]
     unused = first in EVALUATORS and first not in exp.evaluators
     unused |= name == "data.novel_per_class" and "fewshot" not in exp.evaluators
-    return not (unused or name in _OF_NO_MATTER or name in _PATHS or first == "proxy")
+    unused |= name in ("teacher.clusters", "teacher.renew_every") and exp.teacher.kind != "deeper_clustering"
+    return not (unused or name in OF_NO_MATTER or first in OF_NO_MATTER)

@@ -47,6 +47,11 @@ class Row:
         return not self.sources
 
 
+def as_printed(figure: float) -> str:
+    """With one decimal at least, as in the paper; 65 would look less exact than the 65.6 beside it."""
+    return max(f"{figure:g}", f"{figure:.1f}", key=len)
+
+
 @dataclass(frozen=True)
 class Table:
     key: str

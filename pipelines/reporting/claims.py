@@ -11,7 +11,9 @@ from rich.table import Table
 from evaluation.interval import Interval
 from pipelines.findings import ALIKE, FAR, Finding, scores_of
 from pipelines.records import Record
-from pipelines.reporting.markdown import plain
+from pipelines.reporting.collect import link
+from pipelines.reporting.markdown import plain, reference, run_item
+from pipelines.reporting.model import RunLink
 
 HEADINGS = ("claim", "", "compared", "difference", "seeds", "paper", "verdict")
 SCORES = ("point", "network", "score, %", "by seed")
@@ -40,21 +42,29 @@ def show_findings(found: Sequence[Finding], records: Sequence[Record], metric: s
 
 
 def findings_markdown(found: Sequence[Finding], records: Sequence[Record], metric: str = LINEAR) -> str:
-    """The claims, the scores they are made of, and the runs behind each claim."""
-    claims = [cells_of(finding, metric, "; ") for finding in found]
-    scores = [
-        (score.point, score.model, _with_half(f"{score.mean.mean:.1f}", score.mean), _by_seed(score.by_seed))
-        for score in scores_of(records, metric)
-    ]
-    runs = [f"- {f.claim.number}: {', '.join(f'`{run}`' for run in f.runs) or 'none'}" for f in found]
+    """The claims and the scores they are made of, each with a number in brackets that names its runs below."""
+    links = {record.run: link(record) for record in records}
+    numbers: dict[tuple[RunLink, ...], int] = {}
+
+    def behind(runs: Sequence[str]) -> str:
+        these = tuple(links[run] for run in runs)
+        return reference(numbers.setdefault(these, len(numbers) + 1)) if these else ""
+
+    claims = [[*map(plain, cells_of(finding, metric, "; ")), behind(finding.runs)] for finding in found]
+    scores = []
+    for score in scores_of(records, metric):
+        cells = (score.point, score.model, _with_half(f"{score.mean.mean:.1f}", score.mean), _by_seed(score.by_seed))
+        scores.append([*map(plain, cells), behind(score.runs)])
     parts = ["# The paper's claims", legend(records, metric), _table(HEADINGS, claims)]
-    parts += ["Scores, ± 95% over seeds:", _table(SCORES, scores), "Runs:", "\n".join(runs)]
+    parts += ["Scores, ± 95% over seeds:", _table(SCORES, scores)]
+    parts += ["## Runs", "\n".join(run_item(number, runs) for runs, number in numbers.items())] if numbers else []
     return "\n\n".join(parts) + "\n"
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The last of a row's cells is the reference to its runs, and stands beside the text before it."""
     lines = [f"| {' | '.join(headings)} |", "|" + " --- |" * len(headings)]
-    return "\n".join([*lines, *(f"| {' | '.join(map(plain, cells))} |" for cells in rows)])
+    return "\n".join([*lines, *(f"| {' | '.join(cells[:-1])}{cells[-1]} |" for cells in rows)])
 
 
 def _by_seed(values: Sequence[float]) -> str:

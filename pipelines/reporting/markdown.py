@@ -15,7 +15,7 @@ def as_markdown(report: Report) -> str:
         parts += ["\n".join(f"- {plain(note)}" for note in table.notes)] if table.notes else []
     parts += ["\n".join(f"- {plain(note)}" for note in report.notes)] if report.notes else []
     if numbers:
-        parts += ["## Runs", "\n".join(_item(number, runs) for runs, number in numbers.items())]
+        parts += ["## Runs", "\n".join(run_item(number, runs) for runs, number in numbers.items())]
     return "\n\n".join(parts) + "\n"
 
 
@@ -26,7 +26,12 @@ def plain(words: str) -> str:
     return " ".join(words.split())
 
 
-def _item(number: int, runs: Sequence[RunLink]) -> str:
+def reference(number: int) -> str:
+    """To the list of runs below, behind what is said."""
+    return rf" [\[{number}\]](#run-{number})"
+
+
+def run_item(number: int, runs: Sequence[RunLink]) -> str:
     """With an anchor that cells link to: `[1]: ...` would be the definition of a link, which pages do not show."""
     said = [f"[{plain(one.run)}](<{one.address}>)" if one.address else plain(one.run) for one in runs]
     return f'- <a id="run-{number}"></a>{number}: {", ".join(said)}'
@@ -43,7 +48,7 @@ def _table(table: ReportTable, numbers: dict[tuple[RunLink, ...], int]) -> str:
 
 
 def _cell(cell: Cell | None, numbers: dict[tuple[RunLink, ...], int]) -> str:
-    return plain(text(cell)) + (rf" [\[{n}\]](#run-{n})" if (n := numbers.get(cell.runs if cell else ())) else "")
+    return plain(text(cell)) + (reference(n) if (n := numbers.get(cell.runs if cell else ())) else "")
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.paper.tables import Column
+from pipelines.paper.tables import Column, as_printed
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def text(cell: Cell | None, plus_minus: str = "±") -> str:
     if cell is None:
         return ""
     if not cell.runs:
-        return f"{cell.value:g}"
+        return as_printed(cell.value)
     spread = f" {plus_minus} {cell.spread:.1f}" if cell.spread is not None else ""
     return f"{cell.value:.1f}{spread}{cell.mark}"
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bownet.config import Experiment
+from pipelines.evaluators import Ground
+from pipelines.plan import Plan
+from pipelines.stages.finetune import percent
+from pipelines.store import Store
 
 
 def metric_of(named: str | None, exps: Sequence[Experiment]) -> str:
@@ -16,6 +20,16 @@ def metric_of(named: str | None, exps: Sequence[Experiment]) -> str:
     raise ValueError(f"metric={metric}: the evaluators of these trials do not give it; name one such as {usual}")
 
 
+def check_judged(metric: str, exps: Sequence[Experiment], store: Store) -> None:
+    """Refuse a metric whose evaluator the images of no experiment allow: else it is missed when all are trained."""
+    reasons = []
+    for exp in exps:
+        obstacles = Ground(exp, exp.data, exp.seed, Plan(store)).obstacles
+        reasons.append(obstacles.get(_evaluator(exp, metric)))
+    if reasons and all(reasons):
+        raise ValueError(f"metric={metric}: {reasons[0]}")
+
+
 def _usual(exp: Experiment) -> str:
     """The linear classifier's where there is one: of the last tap, if it has taps of its own."""
     names = {
@@ -23,7 +37,7 @@ def _usual(exp: Experiment) -> str:
         "fewshot": f"fewshot/{exp.fewshot.shots[-1]}shot",
         "knn": f"knn/top1_{exp.knn.neighbours[0]}",
         "retrieval": "retrieval/map",
-        "finetune": f"finetune/{exp.finetune.fractions[-1]:g}/top1",
+        "finetune": f"finetune/{percent(exp.finetune.fractions[-1])}/top1",
         "transfer": f"{exp.transfer.data.kind}/{_last(exp.transfer.linear.taps)}top1",
         "voc07_svm": f"voc07_svm/{_last(exp.voc07_svm.taps) or 'conv5/'}map",
         "detection": "detection/ap",
@@ -35,9 +49,19 @@ def _last(taps: Sequence[str]) -> str:
     return f"{taps[-1]}/" if taps else ""
 
 
+def _evaluator(exp: Experiment, metric: str) -> str:
+    first = metric.partition("/")[0]
+    return "transfer" if first == exp.transfer.data.kind and "transfer" in exp.evaluators else first
+
+
 def _may_have(exp: Experiment, metric: str) -> bool:
-    """Evaluators name their scores while they work; the linear classifier's are known before."""
-    first, _, rest = metric.partition("/")
-    if first == "linear" and "linear" in exp.evaluators:
-        return rest.rpartition("/")[0] in (exp.linear.taps or ("",))
-    return first in exp.evaluators or ("transfer" in exp.evaluators and first == exp.transfer.data.kind)
+    """Evaluators name their scores while they work; what follows from the settings is known before."""
+    evaluator, rest = _evaluator(exp, metric), metric.partition("/")[2]
+    known: Mapping[str, set[str]] = {
+        "fewshot": {f"{n}shot{spread}" for n in exp.fewshot.shots for spread in ("", "_ci95")},
+        "knn": {f"top1_{k}" for k in exp.knn.neighbours},
+        "finetune": {f"{percent(share)}/top{n}" for share in exp.finetune.fractions for n in (1, 5)},
+    }
+    if evaluator == "linear" and rest.rpartition("/")[0] not in (exp.linear.taps or ("",)):
+        return False
+    return evaluator in exp.evaluators and (evaluator not in known or rest in known[evaluator])

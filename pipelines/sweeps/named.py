@@ -8,7 +8,7 @@ from collections.abc import Callable
 from bownet.config import Experiment
 from pipelines.presets import PRESETS
 from pipelines.scale import at_scale
-from pipelines.sweeps.space import Point, label_of
+from pipelines.sweeps.space import Point, changed, label_of
 
 BASE = Point("base", {})
 
@@ -52,14 +52,38 @@ def layer(exp: Experiment) -> list[Point]:
 
 
 def findings(exp: Experiment) -> list[Point]:
-    """Everything that the twelve claims compare (pipelines/findings.py)."""
+    """Everything that the twelve claims compare (pipelines/findings.py), with a RotNet and one BoWNet as their base."""
+    _refuse_other_bases(exp)
+    points = _compared(exp)
+    made = {BASE.label: changed(exp, {})}
+    for point in points[1:]:
+        one = changed(exp, point.settings)
+        if same := next((label for label, other in made.items() if other == one), None):
+            raise ValueError(
+                f"preset={exp.name}: {point.label!r} of the findings would be the same experiment as {same!r}, and a "
+                "claim would compare it with itself; change that setting of the preset, or use cifar10/small"
+            )
+        made[point.label] = one
+    return points
+
+
+def _refuse_other_bases(exp: Experiment) -> None:
+    wanted: dict[str, tuple[object, object]] = {"rounds": (exp.rounds, 1)}
+    wanted |= {"entries of per_round": (len(exp.per_round), 0)}
+    wanted |= {"judged": (exp.judged, "all"), "teacher.kind": (exp.teacher.kind, "rotation")}
+    for name, (has, must) in wanted.items():
+        if has != must:
+            raise ValueError(f"{name}={has}: the findings compare one BoWNet and its RotNet, both judged; use {must}")
+
+
+def _compared(exp: Experiment) -> list[Point]:
     k = exp.vocabulary.size
     constant = {**_as_long_as_a_student(exp), "schedule": "step", "drops": ()}
     clustering = {
         "rounds": 0,
-        "per_round": (),
         "teacher.kind": "deeper_clustering",
         "teacher.clusters": max(2, min(512, k // 4)),
+        "teacher.renew_every": max(1, min(3, exp.student.optimiser.epochs // 3)),  # the paper's: 3 of 30
         "teacher.rotnet_first": exp.teacher.optimiser.model_dump(),
         "teacher.optimiser": constant,
     }
@@ -74,7 +98,7 @@ def findings(exp: Experiment) -> list[Point]:
         Point("a quarter of the words", {"vocabulary.size": max(2, k // 4)}),
         Point("twice the words", {"vocabulary.size": 2 * k}),
         Point("words of a middle layer", {"vocabulary.tap": middle}),
-        Point("two rounds", {"rounds": 2, "per_round": ()}),
+        Point("two rounds", {"rounds": 2}),
     ]
 
 

@@ -27,7 +27,7 @@ class SweepOptions(Settings):
     metric: str | None = None
     """Of the last network: what Optuna raises and the figure shows. None: the linear classifier's, of its last tap."""
     max_concurrent: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Trials at a time; None: as many as find CPUs or GPUs."""
+    """Trials at a time; None: as many as find CPUs or GPUs, which is also the most."""
     cpus_per_trial: Annotated[int, Field(ge=1, le=1024)] = 1
     """CPUs, and so threads, of a trial."""
     gpus_per_trial: Annotated[float, Field(ge=0, le=1)] | None = None

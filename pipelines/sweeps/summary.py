@@ -14,6 +14,7 @@ from rich.table import Table
 
 from evaluation.interval import Interval, interval
 from pipelines.records import Record
+from pipelines.reporting.marks import Footnotes
 from pipelines.results import columns_of, heading
 
 
@@ -51,20 +52,34 @@ def summaries(records: Sequence[Record], order: Sequence[str] = ()) -> list[Summ
 def show(points: Sequence[Summary], records: Sequence[Record], title: str, console: Console) -> None:
     columns = columns_of([record.rows[-1] for record in records if record.rows])
     console.print(escape(title), soft_wrap=True)
+    by_run = {record.run: record for record in records}
+    footnotes = Footnotes()
+
+    def cell(point: Summary, evaluator: str, metric: str) -> str:
+        """With a mark where it was made otherwise than the first of its column."""
+        if metric not in point.scores:
+            return "-"
+        cards = []
+        for seed, run in zip(point.seeds, point.runs, strict=True):
+            if card := by_run[run].rows[-1].get("protocol", {}).get(evaluator):
+                cards.append((f"{point.label}, seed {seed}", card))
+        mark = footnotes.mark((evaluator,), cards)
+        return said(point.scores[metric]) + (f" {mark}" if mark else "")
+
     table = Table()
     table.add_column("point", overflow="fold")
     for _, metric in columns:
         table.add_column(heading(metric), justify="right")
     for point in points:
-        cells = [said(point.scores.get(metric)) for _, metric in columns]
+        cells = [cell(point, evaluator, metric) for evaluator, metric in columns]
         of = f"{point.model}, seed{'s' * (len(point.seeds) > 1)} {' '.join(map(str, point.seeds))}"
         table.add_row(f"{escape(point.label)}\n[dim]{escape(of)}[/dim]", *cells)
     console.print(table)
+    for line in footnotes.lines:
+        console.print(escape(line), highlight=False, soft_wrap=True)
 
 
-def said(score: Interval | None) -> str:
-    if score is None:
-        return "-"
+def said(score: Interval) -> str:
     return f"{score.mean:.1f}" + (f" ± {score.half:.1f}" if score.half is not None else "")
 
 

@@ -18,10 +18,13 @@ from bownet.config import Experiment
 from bownet.masking import masked, without_password
 from pipelines.full import experiment
 from pipelines.machine import Machine, tame_ray_data
+from pipelines.paper.matching import OF_NO_MATTER
 from pipelines.plan import Plan
 from pipelines.progress import Collector, start_board
 from pipelines.progress import Record as Posted
 from pipelines.records import Record, write_record
+from pipelines.stages.student import TrainStudent
+from pipelines.stages.teacher import TrainTeacher
 from pipelines.store import Store
 from pipelines.sweeps.space import changed, label_of
 
@@ -42,6 +45,7 @@ class Job:
     metric: str
     proxy: bool = False  # report the proxy of the last student as it learns
     stall_seconds: float = 3600.0  # of resources.stall_minutes
+    seeds: str = ""  # of the sweep
 
 
 def run_trial(config: dict[str, Any], job: Job) -> None:
@@ -84,15 +88,15 @@ def run_point(point: dict[str, Any], job: Job, trial: Any) -> dict[str, Any]:
     settings = masked(exp.model_dump(mode="json"))
     keys = {step.stage.label: step.artifact.ref for step in plan.steps}
     name = f"{point['label']}, seed {exp.seed}"
-    tags = {"sweep": job.sweep, "sweep.base": base_of(job), "mlflow.source.name": "sweep.py"}  # this is a Ray worker
+    tags = tags_of(job) | {"sweep.run": job.run, "mlflow.source.name": "sweep.py"}  # this is a Ray worker
     tracking = Tracking(job.uri, exp.name, settings, keys, name, job.run, tags)
     store.observer = tracking
     run = tracking.run_id or f"local-{time.time_ns()}"
     store.record_run(run, keys.values(), {"experiment": exp.name, "sweep": job.sweep})
-    last = "BoWNet" if exp.rounds == 1 else f"BoWNet x{exp.rounds}"
+    label, epochs = last_training(plan)
 
     def tell(record: Posted) -> None:
-        looked = record["kind"] == "epoch" and "knn" in record and record["label"] == f"{last}: training"
+        looked = record["kind"] == "epoch" and "knn" in record and record["label"] == label
         if job.proxy and looked and record["epoch"] < record["epochs"]:  # after the last one a trial keeps its score
             trial.post.remote(record)
 
@@ -108,12 +112,38 @@ def run_point(point: dict[str, Any], job: Job, trial: Any) -> dict[str, Any]:
     sweep |= {"settings": masked(point["settings"])}
     stages = [asdict(event) for event in store.events]
     write_record(job.root, Record(run, settings, rows, time.perf_counter() - started, where, sweep, stages))
-    final: dict[str, Any] = {"run": run, "epoch": exp.student.optimiser.epochs + 1, "progress": WHOLE + 1}
+    final: dict[str, Any] = {"run": run, "epoch": epochs + 1, "progress": WHOLE + 1}
     return final | ({"score": rows[-1]["metrics"][job.metric]} if job.metric in rows[-1]["metrics"] else {})
 
 
+def tags_of(job: Job) -> dict[str, str]:
+    """What the sweep's own run and all below it have in common, also when the same command goes on with it."""
+    return {"sweep": job.sweep, "sweep.base": base_of(job), "sweep.seeds": job.seeds}
+
+
+def last_training(plan: Plan) -> tuple[str, int]:
+    """Label and epochs of the network that is trained last: a student, or the teacher where there is no round."""
+    for step in reversed(plan.steps):
+        if isinstance(step.stage, TrainStudent):
+            return step.stage.label, step.stage.student.optimiser.epochs
+        if isinstance(step.stage, TrainTeacher):
+            return step.stage.label, step.stage.teacher.optimiser.epochs
+    return "", 0
+
+
 def base_of(job: Job) -> str:
-    """The same for sweeps that change the same experiment, whatever its name, seeds and the place of its images."""
+    """The same for sweeps that change the same experiment, whatever its name, seeds and the place of its images.
+
+    What changes no number is left out as in reports: it counts as if it were not set.
+    """
     settings = {name: value for name, value in job.settings.items() if name not in ("name", "seed")}
     settings["data"] = {name: value for name, value in settings["data"].items() if name != "path"}
+    unset = Experiment().model_dump(mode="json")
+    for name in OF_NO_MATTER - {"name", "seed", "scale", "data.path"}:
+        *path, leaf = name.split(".")
+        here, there = settings, unset
+        for part in path:
+            here[part] = dict(here[part])
+            here, there = here[part], there[part]
+        here[leaf] = there[leaf]
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from bownet.masking import without_password
 from pipelines.ending import root_cause
+from pipelines.machine import Node
 from pipelines.sweeps.options import SweepOptions
 from pipelines.sweeps.space import Axis, Point
 from pipelines.sweeps.trial import WHOLE, Job, run_trial
@@ -21,15 +22,19 @@ def share(options: SweepOptions) -> tuple[int, float, int]:
     """CPUs and GPUs of a trial, and how many trials the cluster has room for."""
     import ray
 
-    have = ray.cluster_resources()
-    cpus, gpus = int(have.get("CPU", 1)), have.get("GPU", 0.0)
+    nodes = [Node.of(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+    cpus, gpus = max((node.cpus for node in nodes), default=1), sum(node.gpus for node in nodes)
     wanted = options.gpus_per_trial if options.gpus_per_trial is not None else (1.0 if gpus else 0.0)
     if options.cpus_per_trial > cpus:
-        raise ValueError(f"cpus_per_trial={options.cpus_per_trial}: the cluster has {cpus} CPUs, use 1..{cpus}")
+        raise ValueError(f"cpus_per_trial={options.cpus_per_trial}: a node has {cpus} CPUs, use 1..{cpus}")
     if wanted and not gpus:
         raise ValueError(f"gpus_per_trial={wanted:g}: the cluster has no GPU, use 0")
-    room = min(cpus // options.cpus_per_trial, int(gpus / wanted) if wanted else cpus)
-    return options.cpus_per_trial, wanted, options.max_concurrent or max(1, room)
+    return options.cpus_per_trial, wanted, max(1, room_of(nodes, options.cpus_per_trial, wanted))
+
+
+def room_of(nodes: Sequence[Node], cpus: int, gpus: float) -> int:
+    """How many trials find their CPUs and GPUs at the same time, each on one node."""
+    return sum(min(node.cpus // cpus, int(node.gpus / gpus) if gpus else node.cpus) for node in nodes)
 
 
 def tune_trials(
@@ -107,7 +112,14 @@ def check_optuna() -> None:
 def optuna(job: Job) -> Any:
     from ray.tune.search.optuna import OptunaSearch
 
-    return OptunaSearch(metric="score", mode="max", seed=int(job.settings["seed"]))
+    class OfScores(OptunaSearch):
+        """The proxy, which ASHA looks at, comes before the score, and is none; what ASHA ends never has one."""
+
+        def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+            if self.metric in result:
+                super().on_trial_result(trial_id, result)
+
+    return OfScores(metric="score", mode="max", seed=int(job.settings["seed"]))
 
 
 def asha() -> Any:

@@ -121,6 +121,12 @@ def test_differences_are_said_in_plain_words() -> None:
     assert report(few) == "fewshot: 8 test classes instead of 20; 50 episodes instead of 2,000"
 
 
+def test_the_images_that_miniimagenet_is_trained_on_are_counted() -> None:
+    held_out = {**CIFAR, "set": "miniimagenet", "image_size": 84}
+    held_out |= {role: {"split": role, "images": n, "classes": 64} for role, n in (("train", 30_720), ("test", 7_680))}
+    assert report(linear_card(Linear(), 0, held_out, POOLING)) == "linear: 30,720 training images instead of 38,400"
+
+
 def test_another_set_is_named_even_where_its_counts_are_the_same() -> None:
     made = linear_card(Linear(), 0, {**CIFAR, "set": "cifar10"}, POOLING)
     assert report(made) == "linear: CIFAR-10 instead of CIFAR-100"

@@ -1,13 +1,17 @@
 """The twelve claims: verdicts by hand, and findings from records that are written by hand."""
 
+import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from markdown import markdown
 from rich.console import Console
 
+from bownet.config import Experiment
 from evaluation.interval import Interval
 from pipelines.findings import CLAIMS, Comparison, Rows, findings_of, scores_of
 from pipelines.presets import PRESETS
@@ -15,6 +19,7 @@ from pipelines.records import Record, write_record
 from pipelines.report import report
 from pipelines.reporting.claims import findings_markdown
 from pipelines.sweeps.named import NAMED
+from pipelines.sweeps.space import changed
 from pipelines.sweeps.trial import Job, base_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -64,7 +69,8 @@ def test_there_are_twelve_claims_on_points_of_the_sweep() -> None:
 def record(point: str, seed: int, **scores: float) -> Record:
     rows = [{"name": name.replace("_", " "), "metrics": {"linear/top1": value}} for name, value in scores.items()]
     settings = PRESETS["cifar10/small"]().model_dump(mode="json") | {"seed": seed}
-    return Record(f"{point}-{seed}".replace(" ", "_"), settings, rows, 1.0, sweep={"name": "findings", "label": point})
+    sweep = {"name": "findings", "label": point}
+    return Record(f"{point}-{seed}".replace(" ", "-"), settings, rows, 1.0, {"experiment_id": "7"}, sweep)
 
 
 def test_differences_are_paired_by_seed() -> None:
@@ -79,11 +85,19 @@ def test_differences_are_paired_by_seed() -> None:
     (third,) = found[2].differences
     assert third is not None
     assert (third.mean, third.count) == (pytest.approx(0.55), 2)
-    assert found[2].runs == ("base-0", "no_CutMix-0", "base-1", "no_CutMix-1")
+    assert found[2].runs == ("base-0", "no-CutMix-0", "base-1", "no-CutMix-1")
     assert found[1].verdict == "not run"
+    other = replace(records[0], rows=[{"name": "BoWNet", "metrics": {"fewshot/5shot": 1.0}}])
+    assert findings_of([*records, other]) == found
+    assert scores_of([*records, other]) == scores_of(records)
     text = findings_markdown(found, records)
     assert "| 1 | BoWNet is far better than its RotNet teacher | BoWNet - RotNet \\> 3 | +6.10 ± 0.25 | 3 |" in text
-    assert "`no_CutMix-1`" in text
+    page = markdown(text, extensions=["tables"])
+    assert '<td>undecided <a href="#run-2">[2]</a></td>' in page  # claim 3
+    to = "http://127.0.0.1:5000/#/experiments/7/runs"
+    of_two = ", ".join(f'<a href="{to}/{name}">{name}</a>' for name in found[2].runs)
+    assert f'<a id="run-2"></a>2: {of_two}</li>' in page
+    assert '<td>56.0, 65.1, 74.2 <a href="#run-1">[1]</a></td>' in page  # the first claim's runs are those of the base
 
 
 @pytest.mark.parametrize("metric", ["linear/top1", "fewshot/50shot"])
@@ -92,7 +106,8 @@ def test_the_study_in_the_docs_is_what_its_files_give(metric: str, tmp_path: Pat
     for file in (DOCS / "findings").glob("*.json"):
         shutil.copy(file, tmp_path / "results")
     report(["findings", "--store", str(tmp_path), "--output", str(tmp_path), "--metric", metric], Console())
-    rows = [line for line in (tmp_path / "findings.md").read_text().splitlines() if line.startswith("| ")]
+    text = re.sub(r" \[\\\[\d+\\\]\]\(#run-\d+\)", "", (tmp_path / "findings.md").read_text())  # no links to local runs
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
     if metric == "linear/top1":
         assert len(rows) == 2 * 2 + len(CLAIMS) + 19  # headings, claims, networks
     else:
@@ -116,7 +131,7 @@ def test_each_network_of_a_study_has_one_score() -> None:
         ("no CutMix", "BoWNet", (58.0, 59.0, 60.0)),
     ]
     text = findings_markdown(findings_of(records), records)
-    assert "| base | BoWNet | 58.0 ± 5.0 | 56.0, 58.0, 60.0 |" in text  # t(2) = 4.303, s = 2
+    assert "| base | BoWNet | 58.0 ± 5.0 | 56.0, 58.0, 60.0 [" in text  # t(2) = 4.303, s = 2
 
 
 def test_a_metric_that_the_study_has_not_is_refused(tmp_path: Path) -> None:
@@ -144,9 +159,11 @@ def test_studies_of_two_experiments_are_not_mixed(tmp_path: Path, capsys: pytest
     report(["findings", "--store", str(tmp_path), "--output", str(tmp_path / "out")], Console())
     written = (tmp_path / "out" / "findings.md").read_text()
     assert "| +7.00 ± 12.71 | 2 |" in written  # 6 and 8: t(1) = 12.706, s = sqrt(2)
-    assert "`new-1`, `new-2`" in written
+    assert "runs/new-1>), [new-2](" in written
     assert "old-0" not in written
-    assert "+7.00 ± 12.71" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "+7.00 ± 12.71" in printed
+    assert "1 record of studies of other experiments left out" in printed
 
 
 def test_the_base_of_a_sweep_is_its_experiment() -> None:
@@ -159,3 +176,42 @@ def test_the_base_of_a_sweep_is_its_experiment() -> None:
     moved = exp.data.model_copy(update={"path": "/elsewhere"})
     assert base() == base(seed=4, name="another", data=moved)
     assert base() != base(rounds=2)
+    proxy, data = exp.proxy.model_copy(update={"every": 1}), exp.data.model_copy(update={"shard_size": 50})
+    assert base() == base(proxy=proxy, data=data, evaluators=("linear",))
+    assert base() != base(scale="tiny")
+
+
+def test_more_seeds_can_be_added_to_the_study_in_the_docs() -> None:
+    file = json.loads((DOCS / "findings" / "base-0.json").read_text())
+    assert base_of(Job("findings", "r", file["settings"], "", "", 1, 0.0, "linear/top1")) == file["sweep"]["base"]
+    now = Experiment.model_validate(file["settings"])
+    later = json.loads((DOCS / "findings" / "Deeper-Clustering-0.json").read_text())
+    (point,) = (point for point in NAMED["findings"](now) if point.label == "Deeper Clustering")
+    assert changed(now, point.settings) == Experiment.model_validate(later["settings"])
+
+
+REFUSED = {
+    "demo": "rounds=2: the findings compare one BoWNet and its RotNet, both judged; use 1",
+    "imagenet-small/bownet-conv4": "judged=last: the findings compare one BoWNet and its RotNet, both judged; use all",
+    "miniimagenet/relloc-bownet": "teacher.kind=relative_location: the findings .*; use rotation",
+    "cifar100/sp-bownet": "preset=cifar100/sp-bownet: 'pyramid' of the findings would be the same .* as 'base'",
+}
+
+
+@pytest.mark.parametrize("preset", REFUSED)
+def test_a_base_of_which_the_claims_would_be_false_is_refused(preset: str) -> None:
+    with pytest.raises(ValueError, match=f"^{REFUSED[preset]}") as caught:
+        NAMED["findings"](PRESETS[preset]())
+    assert "\n" not in str(caught.value)
+
+
+def test_claims_that_would_compare_an_experiment_with_itself() -> None:
+    one_round = changed(PRESETS["demo"](), {"rounds": 1})
+    with pytest.raises(ValueError, match="'no CutMix' of the findings would be the same experiment as 'base'"):
+        NAMED["findings"](one_round)
+    assert len(NAMED["findings"](changed(one_round, {"student.cutmix": True}))) == 13
+    judged = changed(PRESETS["imagenet-small/bownet-conv4"](), {"judged": "all"})
+    with pytest.raises(ValueError, match="'binary' of the findings would be the same experiment as 'base'"):
+        NAMED["findings"](judged)
+    with pytest.raises(ValueError, match="'words of a middle layer' of the findings would be"):
+        NAMED["findings"](changed(judged, {"student.bow": "count"}))

@@ -22,7 +22,7 @@ from pipelines.reporting.html import as_html
 from pipelines.reporting.latex import as_latex
 from pipelines.reporting.latex import plain as latex_plain
 from pipelines.reporting.markdown import as_markdown
-from pipelines.reporting.model import Line, Report
+from pipelines.reporting.model import Cell, Line, Report, text
 from pipelines.store import StoreError
 
 PROGRAM = [sys.executable, str(ROOT / "pipelines" / "report.py")]
@@ -77,6 +77,8 @@ def test_a_cell_is_the_mean_over_seeds_and_names_its_runs(tmp_path: Path) -> Non
 def test_settings_and_not_names_decide_to_which_row_a_run_belongs(tmp_path: Path) -> None:
     other = run("a", "cifar100/bownet", {"BoWNet": 1}, *TINY, "--vocabulary.size", "2")
     assert presets_of(other.settings) == ("cifar100/vocabulary-512",)  # 512 / 256
+    clusters = {**other.settings, "teacher": {**other.settings["teacher"], "clusters": 8, "renew_every": 1}}
+    assert presets_of(clusters) == presets_of(other.settings)  # nothing is clustered
     unknown = run("b", "cifar100/bownet", {"BoWNet": 1}, *TINY, "--student.optimiser.lr", "0.2")
     assert presets_of(unknown.settings) == ()
     moved = run("c", "cifar100/bownet", {"BoWNet": 1}, "--data.path", "/elsewhere", "--name", "mine")
@@ -156,6 +158,11 @@ def test_what_was_made_otherwise_is_marked(tmp_path: Path) -> None:
     size = report.tables[[t.key for t in paper_tables()].index("cifar100_vocabulary_size")]
     assert f"* {said.replace('RotNet', 'K=2048')}" in size.notes
     assert "53.0 ± 6.6*" in as_html(report)  # 50, 54 and 55: s = sqrt(7), t(2) = 4.303
+
+
+def test_the_papers_figures_have_one_decimal_at_least() -> None:
+    figures = (65.0, 65.6, 100.0, 48.75)
+    assert [text(Cell(figure)) for figure in figures] == ["65.0", "65.6", "100.0", "48.75"]
 
 
 def test_links_lead_to_the_server_that_has_the_run() -> None:

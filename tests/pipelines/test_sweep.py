@@ -1,5 +1,6 @@
 """Sweeps: spaces and points by hand; a real sweep on a real Ray, killed and continued, and a trial that fails."""
 
+import io
 import json
 import os
 import re
@@ -14,19 +15,29 @@ from typing import Any
 import mlflow
 import numpy as np
 import pytest
+import torch
 from conftest import ROOT, environment
+from ray import tune
 from rich.console import Console
 
+from evaluation.fewshot import fewshot_score
+from evaluation.knn import knn_score
+from evaluation.retrieval import retrieval_score
+from pipelines.command_line import start_of
+from pipelines.full import experiment
+from pipelines.machine import Node
+from pipelines.plan import Plan
 from pipelines.presets import PRESETS
-from pipelines.records import read_records
+from pipelines.records import Record, read_records
 from pipelines.scale import reduced
-from pipelines.sweep import sweep
-from pipelines.sweeps.metric import metric_of
+from pipelines.store import Store
+from pipelines.sweep import planned, sweep
+from pipelines.sweeps.metric import check_judged, metric_of
 from pipelines.sweeps.named import NAMED
 from pipelines.sweeps.space import Axis, changed, checked, drawn, grid, parse_space
-from pipelines.sweeps.summary import Summary, axis_of
-from pipelines.sweeps.trial import progress
-from pipelines.sweeps.tuning import asha, domain
+from pipelines.sweeps.summary import Summary, axis_of, show, summaries
+from pipelines.sweeps.trial import Job, last_training, progress
+from pipelines.sweeps.tuning import asha, domain, optuna, room_of
 
 PROGRAM = [sys.executable, str(ROOT / "pipelines" / "sweep.py")]
 DEMO = PRESETS["demo"]()
@@ -93,8 +104,105 @@ def test_what_trials_are_compared_by_follows_from_their_evaluators() -> None:
     assert metric_of(None, [PRESETS["imagenet/bownet-conv4"]()]) == "linear/pool5/top1"
     assert metric_of(None, [changed(DEMO, {"evaluators": ["retrieval"]})]) == "retrieval/map"
     assert metric_of("fewshot/5shot", [DEMO]) == "fewshot/5shot"
+    for metric in ("fewshot/7shot", "fewshot/5", "knn/top1_10"):  # demo has 1, 5, 10 and 50 shots, and no k-NN
+        with pytest.raises(ValueError, match=f"^metric={metric}: the evaluators of these trials do not give it"):
+            metric_of(metric, [DEMO])
+    near = changed(DEMO, {"evaluators": ["knn"], "knn.neighbours": [7]})
+    assert metric_of("knn/top1_7", [near]) == "knn/top1_7"
+    with pytest.raises(ValueError, match=r"^metric=knn/top1_10: .*; name one such as knn/top1_7$"):
+        metric_of("knn/top1_10", [near])
     with pytest.raises(ValueError, match=r"^metric=linear/top1: .*; name one such as linear/conv5/top1$"):
         metric_of("linear/top1", [PRESETS["imagenet-small/bownet-conv4"]()])
+
+
+def test_metrics_are_called_as_evaluators_write_them() -> None:
+    features, labels = torch.eye(300), torch.arange(300) % 2
+    written = {
+        "fewshot": fewshot_score({n: torch.rand(4) for n in DEMO.fewshot.shots}),
+        "knn": knn_score(features, labels, features, labels, DEMO.knn),
+        "retrieval": retrieval_score(features, labels, features, labels, DEMO.retrieval),
+    }
+    for evaluator, score in written.items():
+        exp = changed(DEMO, {"evaluators": [evaluator]})
+        names = {f"{evaluator}/{name}" for name in score.metrics}
+        assert metric_of(None, [exp]) in names
+        assert {metric_of(name, [exp]) for name in names} == names
+    shares = changed(DEMO, {"evaluators": ["finetune"], "finetune.fractions": [0.01, 0.1]})
+    assert metric_of(None, [shares]) == "finetune/10pct/top1"
+    assert metric_of("finetune/1pct/top5", [shares]) == "finetune/1pct/top5"
+    with pytest.raises(ValueError, match=r"^metric=finetune/0.1/top1: "):
+        metric_of("finetune/0.1/top1", [shares])
+
+
+def test_what_cannot_be_judged_is_known_before_anything_is_trained(tmp_path: Path) -> None:
+    few = changed(DEMO, {"data.novel_per_class": 3})  # an episode wants more images of a class
+    store = Store(tmp_path / "store")
+    check_judged("linear/top1", [few], store)
+    check_judged("fewshot/5shot", [few, DEMO], store)
+    with pytest.raises(ValueError, match=r"^metric=fewshot/5shot: few-shot is left out: ") as caught:
+        check_judged("fewshot/5shot", [few], store)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "last"),
+    [
+        ({}, ("BoWNet x2: training", 14)),
+        ({"rounds": 1}, ("BoWNet: training", 14)),
+        ({"rounds": 0}, ("RotNet: training", 3)),
+        ({"rounds": 0, "teacher.kind": "relative_location", "judged": "last"}, ("RelLoc: training", 3)),
+        ({"rounds": 0, "teacher.kind": "random"}, ("", 0)),
+    ],
+)
+def test_the_proxy_is_of_the_network_that_is_trained_last(
+    settings: dict[str, Any], last: tuple[str, int], tmp_path: Path
+) -> None:
+    plan = Plan(Store(tmp_path / "store"))
+    experiment(changed(DEMO, settings), plan)
+    assert last_training(plan) == last
+
+
+def test_room_for_trials_is_on_single_nodes() -> None:
+    nodes = [Node(3, 0), Node(3, 0), Node(8, 2)]
+    assert [room_of(nodes, cpus, 0.0) for cpus in (1, 2, 4, 9)] == [14, 6, 2, 0]
+    assert [room_of(nodes, 1, gpus) for gpus in (1.0, 0.5, 0.25)] == [2, 4, 8]
+    assert room_of(nodes, 3, 0.5) == 2  # four halves of a GPU, CPUs for two
+
+
+def test_optuna_waits_for_the_score() -> None:
+    """The proxy of a trial is none, and a trial that ASHA ends has none: it is no good one."""
+    job = Job("s", "r", {"seed": 0}, "", "", 1, 0.0, "linear/top1", proxy=True)
+    search = optuna(job)
+    assert search.set_search_properties(None, None, {"vocabulary.size": tune.choice([4, 8])})
+    told = progress({"knn": 5.0, "epoch": 1, "epochs": 2})
+    for trial in ("ended", "done"):
+        assert search.suggest(trial)["vocabulary.size"] in (4, 8)
+        search.on_trial_result(trial, {**told, "training_iteration": 1})
+    search.on_trial_complete("ended", {**told, "training_iteration": 1})
+    search.on_trial_result("done", {"score": 40.0, "training_iteration": 2})
+    search.on_trial_complete("done", {"score": 40.0, "training_iteration": 2})
+    assert [trial.state.name for trial in search._ot_study.trials] == ["PRUNED", "COMPLETE"]
+    assert search._ot_study.best_value == 40.0
+
+
+def test_scores_that_were_made_otherwise_are_marked() -> None:
+    def record(label: str, seed: int, epochs: int) -> Record:
+        card = {"evaluator": "linear", "solver": {"epochs": epochs}, "seeds": {"classifier": seed}}
+        row = {"name": "BoWNet", "metrics": {"linear/top1": 50.0 + seed}, "protocol": {"linear": card}}
+        sweep = {"label": label, "settings": {"linear.epochs": epochs}}
+        return Record(f"{label}-{seed}", {"seed": seed}, [row], 1.0, sweep=sweep)
+
+    records = [record(label, seed, n) for label, n in (("a", 60), ("b", 5), ("c", 60)) for seed in (0, 1)]
+    console = Console(record=True, width=120, file=io.StringIO())
+    show(summaries(records), records, "title", console)
+    text = console.export_text()
+    assert [line.split("│")[2].strip() for line in text.splitlines() if "±" in line] == [
+        "50.5 ± 6.4",
+        "50.5 ± 6.4 *",
+        "50.5 ± 6.4",
+    ]  # 12.706 * sqrt(1/2) / sqrt(2)
+    assert "* linear made otherwise than for a, seed 0: solver.epochs 5 instead of 60" in text
 
 
 def test_asha_looks_at_the_part_of_a_trials_own_training() -> None:
@@ -126,10 +234,16 @@ def test_named_sweeps_fit_any_preset_of_one_round(name: str, preset: str) -> Non
     assert len({point.label for point in points}) == len(points)
 
 
-def test_the_findings_of_a_preset_whose_rounds_have_taps_of_their_own() -> None:
-    exp = PRESETS["miniimagenet/random-bownet"]()
-    made = [changed(exp, point.settings) for point in NAMED["findings"](exp)]
-    assert {(one.rounds, len(one.per_round)) for one in made} == {(4, 4), (2, 0), (0, 0)}
+@pytest.mark.parametrize("preset", ["cifar100/bownet", "miniimagenet/bownet"])
+def test_the_findings_share_one_rotnet(preset: str, tmp_path: Path) -> None:
+    """Also at a scale that makes Deeper Clustering smaller: it goes on from the RotNet of all others."""
+    exp = start_of(preset, ["--scale", "tiny", "--data.kind", "scenes"])
+    points = NAMED["findings"](exp)
+    plan = planned(exp, [(point, seed) for point in points for seed in (0, 1)], Store(tmp_path / "store"))
+    labels = Counter(step.stage.label for step in plan.steps)
+    assert labels["RotNet: training"] == labels["Deeper Clustering: training"] == labels["RelLoc: training"] == 2
+    (clustering,) = (changed(exp, p.settings).teacher for p in points if p.label == "Deeper Clustering")
+    assert clustering.renew_every == min(3, max(1, clustering.optimiser.epochs // 3))
 
 
 def test_the_papers_vocabulary_sizes() -> None:
@@ -168,6 +282,10 @@ MISTAKES = {
     "--preset demo --space name=a,b": "space=name=...: is no setting to sweep, use --name",
     "--preset miniimagenet/random-bownet --space rounds=2": "per_round has 4 entries for rounds=2: give one for each",
     "layer --preset demo --metric lineer/top1": "metric=lineer/top1: the evaluators of these trials do not give it",
+    "layer --preset demo --metric fewshot/7shot": "metric=fewshot/7shot: the evaluators of these trials do not give it",
+    "layer --preset demo --data.novel-per-class 3 --metric fewshot/5shot": "metric=fewshot/5shot: few-shot is left out",
+    "findings --preset demo": "rounds=2: the findings compare one BoWNet and its RotNet, both judged; use 1",
+    "findings --preset imagenet-small/bownet-conv4": "judged=last: the findings compare",
     "layer --preset demo --resources.workers 2": "a trial has one worker; use --cpus-per-trial",
     "layer --preset demo --search random": "layer has points of its own",
     "--preset demo --space vocabulary.size=4,8 vocabulary.size=2": "is there twice",
@@ -228,6 +346,12 @@ def test_trials_share_what_they_can(swept: dict[str, Any]) -> None:
     made = Counter(path.parent.name for path in swept["store"].glob("artifacts/*/*"))
     assert (made["images"], made["teacher"], made["vocabulary"], made["words"]) == (1, 1, 2, 2)
     assert made["student"] == 1
+    assert len(built(swept["report"], "teacher")) <= 1  # or the trial that failed has trained it
+
+
+def built(report: dict[str, Any], stage: str) -> list[dict[str, Any]]:
+    """What was really made, and not found: two trials that make the same one leave one folder."""
+    return [one for one in report["stages"] if one["name"] == stage and not one["cached"]]
 
 
 @pytest.mark.slow
@@ -274,31 +398,56 @@ def test_a_killed_sweep_does_only_what_is_missing(tmp_path: Path) -> None:
         assert manifest.stat().st_mtime_ns == at
     made = Counter(path.parent.name for path in store.glob("artifacts/*/*"))
     assert (made["images"], made["teacher"], made["vocabulary"], made["student"]) == (1, 1, 4, 4)
+    assert built(report, "teacher") == []  # the sweep that was killed had trained it
+    new = [stage["key"] for stage in report["stages"] if not stage["cached"]]
+    assert len(new) == len(set(new))
 
 
 @pytest.mark.slow
 def test_trials_that_fall_behind_are_ended_early(tmp_path: Path) -> None:
-    """ASHA on the proxy of the student; the trials that are left have their scores."""
-    space = ["--space", "student.optimiser.lr=0.0001,0.05,0.1,0.2", "--student.optimiser.epochs", "9"]
-    where = ["--store", tmp_path / "store", "--json", tmp_path / "r.json"]
-    done = run_sweep(*TINY, *space, "--scheduler", "asha", "--proxy.images", "60", *where)
+    """ASHA on the proxy of the student; the trials that are left have their scores.
+
+    One after the other, the good ones first: to be ended one must be worse than others that came that far.
+    """
+    space = ["--space", "student.optimiser.lr=0.1,0.05,0.000001,0.0000001", "--student.optimiser.epochs", "18"]
+    where = ["--store", tmp_path / "store", "--json", tmp_path / "r.json", "--max-concurrent", "1"]
+    done = run_sweep(*TINY, *space, "--data.train", "600", "--scheduler", "asha", "--proxy.images", "400", *where)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["points"]
+    assert report["told"]
     assert len(report["points"]) + len(report["told"]) == 4
     assert all("ended early, at epoch" in line for line in report["told"])
+    assert len(list(tmp_path.glob("store/artifacts/student/*/manifest.json"))) == len(report["points"])
+
+
+@pytest.mark.slow
+def test_asha_ends_what_optuna_proposes(tmp_path: Path) -> None:
+    """Both at once: Optuna hears of the proxy, too, and learns from scores alone."""
+    space = ["--space", "student.optimiser.lr=0.05..0.2", "--search", "optuna", "--samples", "3"]
+    where = ["--store", tmp_path / "store", "--json", tmp_path / "r.json"]
+    more = ["--scheduler", "asha", "--student.optimiser.epochs", "9", "--proxy.images", "60"]
+    done = run_sweep(*TINY, *space, *more, *where)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert len(report["points"]) + len(report["told"]) == 3
+    assert report["points"]
+    assert all("linear/top1" in point["scores"] for point in report["points"])
 
 
 @pytest.mark.slow
 def test_optuna_proposes_points_of_the_space(tmp_path: Path) -> None:
     """A list and a range, on one teacher; the seed decides what is proposed."""
     space = ["--space", "vocabulary.size=4,8", "student.optimiser.lr=0.05..0.2", "--search", "optuna", "--samples", "3"]
-    done = run_sweep(*TINY, *space, "--store", tmp_path / "store", "--json", tmp_path / "r.json")
+    where = ["--store", tmp_path / "store", "--json", tmp_path / "r.json", "--max-concurrent", "999"]
+    done = run_sweep(*TINY, *space, *where)
     assert done.returncode == 0, done.stdout + done.stderr
-    points = json.loads((tmp_path / "r.json").read_text())["points"]
+    assert "max_concurrent=999: the cluster has room for" in done.stdout
+    report = json.loads((tmp_path / "r.json").read_text())
+    points = report["points"]
     assert len(points) == 3
     for point in points:
         assert point["settings"]["vocabulary.size"] in (4, 8)
         assert 0.05 <= point["settings"]["student.optimiser.lr"] <= 0.2
         assert "linear/top1" in point["scores"]
-    assert len(list(tmp_path.glob("store/artifacts/teacher/*"))) == 1
+    assert len(built(report, "teacher")) == 1

@@ -165,22 +165,36 @@ def test_a_server_that_never_answers_is_not_waited_for(tmp_path: Path, monkeypat
 
 
 def test_what_a_killed_sweep_left_running_is_ended(tmp_path: Path) -> None:
-    """Its own run, that of a trial and of a model; not another sweep's, nor one of another experiment's settings."""
+    """Its own run, that of a trial and of a model; not another sweep's, another experiment's, nor of other seeds."""
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    mine = {"sweep": "ablations", "sweep.base": "b1"}
+    mine = {"sweep": "ablations", "sweep.base": "b1", "sweep.seeds": "0"}
     killed = Tracking(uri, "x", {}, {}, "killed", None, mine)
     trial = Tracking(uri, "x", {}, {}, "trial", killed.run_id, mine)
     trial.finish([])
     stopped = Tracking(uri, "x", {}, {}, "stopped", killed.run_id, mine)
     stopped._log_metrics("BoWNet", {"a": 1.0})
-    for number, tags in enumerate(({"sweep": "layer", "sweep.base": "b1"}, {"sweep": "ablations", "sweep.base": "b2"})):
-        Tracking(uri, "x", {}, {}, f"other {number}", None, tags)
+    for number, tags in enumerate(({"sweep": "layer"}, {"sweep.base": "b2"}, {"sweep.seeds": "1"})):
+        Tracking(uri, "x", {}, {}, f"other {number}", None, mine | tags)
     parent = Tracking(uri, "x", {}, {}, "again", None, mine)
     parent.end_left_over()
     runs = mlflow.MlflowClient(uri).search_runs([str(parent.experiment_id)])
     ended = {"killed": "KILLED", "trial": "FINISHED", "stopped": "KILLED", "BoWNet": "KILLED"}
-    going_on = dict.fromkeys(("other 0", "other 1", "again"), "RUNNING")
+    going_on = dict.fromkeys(("other 0", "other 1", "other 2", "again"), "RUNNING")
     assert {run.info.run_name: run.info.status for run in runs} == ended | going_on
+
+
+def test_a_sweep_that_ends_ends_its_own_trials(tmp_path: Path) -> None:
+    """Those that ASHA has ended, and their models; the same command may run a second time beside it."""
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    sweep = {"sweep": "ablations", "sweep.base": "b1", "sweep.seeds": "0"}
+    parents = {name: Tracking(uri, "x", {}, {}, name, None, sweep) for name in ("mine", "other")}
+    for name, parent in parents.items():
+        trial = Tracking(uri, "x", {}, {}, f"{name}, trial", parent.run_id, sweep | {"sweep.run": str(parent.run_id)})
+        trial._log_metrics(f"{name}, model", {"a": 1.0})
+    parents["mine"].end_trials()
+    runs = mlflow.MlflowClient(uri).search_runs([str(parents["mine"].experiment_id)])
+    killed = {run.info.run_name for run in runs if run.info.status == "KILLED"}
+    assert (len(runs), killed) == (6, {"mine, trial", "mine, model"})
 
 
 BEGIN = "import sys; from pipelines.tracking import Tracking; print(Tracking(sys.argv[1], 'x', {}, {}).run_id)"
