@@ -16,6 +16,7 @@ from benchmarks.harness import Section, main, on_ray
 SECTIONS: dict[str, Section] = {
     "fewshot": fewshot_episodes.measure,
     "linear": linear_probe.measure,
+    "linear_short": linear_probe.short,
     "svm": on_ray(voc_svm.measure),
     "voc_ap": voc_ap.measure,
 }
