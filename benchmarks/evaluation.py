@@ -1,6 +1,7 @@
 """Evaluators, as ratios in one run: few-shot, linear, SVM against plain loops or one core, AP against detectron2.
 
 python benchmarks/evaluation.py --json FILE      some minutes; --only fewshot,linear,svm,voc_ap chooses
+python benchmarks/evaluation.py --detectron2-python PYTHON      where this Python does not have it
 """
 
 from __future__ import annotations
@@ -23,4 +24,4 @@ SECTIONS: dict[str, Section] = {
 
 
 if __name__ == "__main__":
-    main(__doc__, SECTIONS)
+    main(__doc__, SECTIONS, voc_ap.options, voc_ap.GIVEN)
