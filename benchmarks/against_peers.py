@@ -153,7 +153,9 @@ def fair_svm(folder: str, python: str, small: bool) -> list[Result]:
     pairs, (mine, other) = in_turns(Side("svms", *sizes), Side("svms", *sizes, folder, python=python), repeats)
     more = mine - other
     name = f"SVMs of {sizes[2]} classes, {sizes[0]} x {sizes[1]}"
-    same = Result(f"{name}: points of mAP more than FAIR's", more, -0.5, more >= -0.5, mine, other, (more,) * 2, "percent")
+    same = Result(
+        f"{name}: points of mAP more than FAIR's", more, -0.5, more >= -0.5, mine, other, (more,) * 2, "percent"
+    )
     return [paired(f"{name}, one core: the FAIR benchmark's program / ours", pairs, 2), same]
 
 

@@ -98,9 +98,10 @@ def main(
     options: Callable[[argparse.ArgumentParser], None] | None = None,
     given: argparse.Namespace | None = None,
 ) -> None:
-    """The program around benchmarks: prints a table, writes --json after each section, exits with 0 whatever the ratios are.
+    """The program around benchmarks: prints a table, and writes --json after each section. Ratios never make it fail.
 
-    A section that fails is told, and the others go on; then it exits with 1. `options` adds some of its own to the command line; their values go into `given`.
+    A section that fails is told, and the others go on; at the end it exits with 1. `options` adds some of its own to
+    the command line; their values go into `given`.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(sections), help="sections, by commas (default: %(default)s)")

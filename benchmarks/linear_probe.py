@@ -36,7 +36,10 @@ def measure(small: bool, whole: Linear | None = None) -> list[Result]:
     result = compare(f"{name}: DataLoader / ours", ours, loop, 3, threads=threads, repeats=repeats, seconds=0)
     more = accuracy["ours"] - accuracy["loop"]
     sides = (accuracy["ours"], accuracy["loop"])
-    return [result, Result(f"{name}: points more than the DataLoader's", more, -0.3, more >= -0.3, *sides, (more, more), "percent")]
+    return [
+        result,
+        Result(f"{name}: points more than the DataLoader's", more, -0.3, more >= -0.3, *sides, (more, more), "percent"),
+    ]
 
 
 def short(small: bool) -> list[Result]:

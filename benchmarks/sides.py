@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -33,8 +32,11 @@ class Side:
 
     def __init__(self, module: str, *arguments: object, python: str | None = None, threads: int = 1) -> None:
         self._command = [python or sys.executable, "-m", f"benchmarks.peers.{module}", *map(str, arguments)]
-        self._variables = {} if python else dict(WORKER_VARIABLES)
-        self._variables |= {name: str(threads) for name in THREADS}
+        self._own = {} if python else dict(WORKER_VARIABLES)
+        self._threads = {name: str(threads) for name in THREADS}
+
+    def variables(self) -> dict[str, str]:
+        return {**as_in_a_new_terminal(), **self._own, **self._threads, "PYTHONPATH": str(ROOT)}
 
     def __enter__(self) -> Side:
         self._errors = tempfile.TemporaryFile("w+")
@@ -44,7 +46,7 @@ class Side:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env={**as_in_a_new_terminal(), **self._variables, "PYTHONPATH": str(ROOT)},
+            env=self.variables(),
             cwd=ROOT,
             start_new_session=True,
         )

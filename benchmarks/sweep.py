@@ -43,7 +43,6 @@ def _seconds(program: str, *arguments: str) -> float:
         ).seconds
 
 
-
 SECTIONS: dict[str, Section] = {
     "ray_train": lambda small: separate(small, "ray_train"),
     "task": lambda small: separate(small, "task"),
