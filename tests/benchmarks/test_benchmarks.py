@@ -295,7 +295,7 @@ def test_an_unknown_section_is_told(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "input.py"), "--only", "shards"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 2
-    assert "there are perturb, shard, train, stream" in done.stderr
+    assert "there are perturb, kornia, shard, train, stream" in done.stderr
 
 
 def test_pages_show_what_is_recorded() -> None:
