@@ -74,18 +74,20 @@ def main() -> int:
         given["evaluation.py"] = ["--detectron2-python", arguments.detectron2_python]
     recorded = json.loads(RESULTS.read_text())["results"] if RESULTS.exists() else []
     measured: list[dict[str, Any]] = []
-    failed = []
-    for part in FULL if arguments.full else SHORT:
-        if part.program not in arguments.programs:
-            continue
-        print(f"== {part.program} --only {part.sections}", flush=True)
-        started = time.perf_counter()
-        rows, code = run(part, given.get(part.program, ()), arguments.small)
-        print(f"== {part.program}: {time.perf_counter() - started:.0f} s", flush=True)
-        measured += rows
-        if code:
-            print(f"{part.program}: ended with {code}; what it has not measured is as recorded", flush=True)
-            failed.append(part.program)
+    failed: list[str] = []
+    try:
+        for part in FULL if arguments.full else SHORT:
+            if part.program not in arguments.programs:
+                continue
+            print(f"== {part.program} --only {part.sections}", flush=True)
+            started = time.perf_counter()
+            rows, code = run(part, given.get(part.program, ()), arguments.small)
+            print(f"== {part.program}: {time.perf_counter() - started:.0f} s", flush=True)
+            measured += rows
+            if code:
+                print(f"{part.program}: ended with {code}; what it has not measured is as recorded", flush=True)
+                failed.append(part.program)
+    finally:  # also where it is interrupted; not sooner, as files that differ from the commit are told of each row
         if not arguments.check:
             write(kept(measured, recorded), arguments.out)
     warnings = fallen(measured, recorded)
