@@ -282,6 +282,18 @@ def test_growth_has_exponents_and_a_figure(tmp_path: Path) -> None:
     assert figure.read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
+def test_growth_on_nodes_starts_from_any_folder(tmp_path: Path) -> None:
+    """Workers are sent what they cannot import there; all node counts are started with the same variables."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "growth.py"), "--small", "--only", "workers"]
+    done = subprocess.run(
+        [*command, "--json", "growth.json"], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    (one,) = json.loads((tmp_path / "growth.json").read_text())["growth"]
+    assert one["sizes"] == [1, 2, 4]
+
+
 def test_a_peer_that_is_not_there_is_left_out(tmp_path: Path) -> None:
     program = str(ROOT / "benchmarks" / "against_peers.py")
     command = [sys.executable, program, "--small", "--only", "obow_fewshot,lightly", "--lightly-python", "/bin/false"]
