@@ -258,7 +258,8 @@ def test_processes_that_end_between_two_looks_count() -> None:
 
 def test_what_ended_between_two_looks_is_counted_once() -> None:
     """A parent of 1 s of its own; a child that had 5 s ends with 5.5 s, which the parent then has seen end."""
-    parent, child = object(), object()
+    parent: Any = object()
+    child: Any = object()
     before, now, alone = (Spent.__new__(Spent) for _ in range(3))
     before.own, before.of_ended = {parent: 1.0, child: 5.0}, {parent: 0.0, child: 0.0}
     now.own, now.of_ended = {parent: 1.25}, {parent: 5.5}
