@@ -1,6 +1,7 @@
 """Evaluators, as ratios in one run: few-shot, linear, SVM against plain loops or one core, AP against detectron2.
 
 python benchmarks/evaluation.py --json FILE      some minutes; --only fewshot,linear,svm,voc_ap chooses
+python benchmarks/evaluation.py --detectron2-python PYTHON      where this Python does not have it
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from benchmarks.harness import Section, main, on_ray
 SECTIONS: dict[str, Section] = {
     "fewshot": fewshot_episodes.measure,
     "linear": linear_probe.measure,
+    "linear_short": linear_probe.short,
     "svm": on_ray(voc_svm.measure),
     "voc_ap": voc_ap.measure,
 }
 
 
 if __name__ == "__main__":
-    main(__doc__, SECTIONS)
+    main(__doc__, SECTIONS, voc_ap.options, voc_ap.GIVEN)

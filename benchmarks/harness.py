@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -97,9 +98,10 @@ def main(
     options: Callable[[argparse.ArgumentParser], None] | None = None,
     given: argparse.Namespace | None = None,
 ) -> None:
-    """The program around benchmarks: prints a table, writes --json, exits with 0 whatever the ratios are.
+    """The program around benchmarks: prints a table, and writes --json after each section. Ratios never make it fail.
 
-    `options` adds some of its own to the command line; their values go into `given`.
+    A section that fails is told, and the others go on; at the end it exits with 1. `options` adds some of its own to
+    the command line; their values go into `given`.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(sections), help="sections, by commas (default: %(default)s)")
@@ -112,7 +114,24 @@ def main(
     if unknown := [name for name in names if name not in sections]:
         parser.error(f"--only {unknown[0]}: there are {', '.join(sections)}")
     run_as_worker()
-    report([result for name in names for result in sections[name](arguments.small)], arguments.json)
+    results: list[Result] = []
+    of_section: list[str] = []
+    failed = []
+    for name in names:
+        try:
+            found = sections[name](arguments.small)
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+            continue
+        results += found
+        of_section += [name] * len(found)
+        if arguments.json:
+            write(results, of_section, arguments.json)
+    print(table(results))
+    if failed:
+        print(f"failed, see above: {', '.join(failed)}", flush=True)
+        sys.exit(1)
 
 
 def on_ray(
@@ -142,12 +161,10 @@ def run_as_worker() -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | WORKER_VARIABLES)
 
 
-def report(results: Sequence[Result], path: Path | None = None) -> None:
-    """Print the results as a table, and write them to a file of JSON."""
-    print(table(results))
-    if path:
-        content = {"results": [asdict(r) for r in results], "machine": machine(), "commit": commit()}
-        path.write_text(json.dumps(content, indent=2) + "\n")
+def write(results: Sequence[Result], sections: Sequence[str], path: Path) -> None:
+    """The results with their sections, to a file of JSON."""
+    rows = [{**asdict(result), "section": section} for result, section in zip(results, sections, strict=True)]
+    path.write_text(json.dumps({"results": rows, "machine": machine(), "commit": commit()}, indent=2) + "\n")
 
 
 def table(results: Sequence[Result]) -> str:

@@ -1,6 +1,6 @@
 """Everything that feeds the model, as ratios in one run: perturbation, sharding, training input, streaming.
 
-python benchmarks/input.py --json FILE      a few minutes; --only perturb,shard,train,stream chooses
+python benchmarks/input.py --json FILE      a few minutes; --only perturb,kornia,shard,train,stream chooses
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from benchmarks.harness import Section, main, on_ray
 
 SECTIONS: dict[str, Section] = {
     "perturb": perturbation.measure,
+    "kornia": perturbation.measure_kornia,
     "shard": on_ray(sharding.measure),
     "train": training_input.measure,
     "stream": on_ray(streaming.measure, streaming.OBJECT_STORE),

@@ -19,12 +19,12 @@ JITTER = (CONFIG.brightness, CONFIG.contrast, CONFIG.saturation, CONFIG.hue)
 
 
 def measure(small: bool) -> list[Result]:
-    """Both comparisons, with one thread and with two."""
-    results = []
-    for threads in (1, 2):
-        results.append(against_torchvision(threads, small))
-        results += against_kornia(threads, small)
-    return results
+    """With one thread and with two."""
+    return [against_torchvision(threads, small) for threads in (1, 2)]
+
+
+def measure_kornia(small: bool) -> list[Result]:
+    return [result for threads in (1, 2) for result in against_kornia(threads, small)]
 
 
 def against_torchvision(threads: int, small: bool = False) -> Result:

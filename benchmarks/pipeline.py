@@ -6,13 +6,10 @@ python benchmarks/pipeline.py --json FILE      a quarter of an hour
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,9 +17,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a program, like pipelines/full.py
 
 from benchmarks.harness import Result, Section, main, paired
+from benchmarks.programs import ROOT, run
 from benchmarks.sharding import CIFAR
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def whole(small: bool) -> list[Result]:
@@ -36,14 +32,15 @@ def whole(small: bool) -> list[Result]:
         sides = [lambda: ours(images, teacher, student, words), lambda: bare(images, teacher, student, words)]
         done = [side() for side in sides[:: 1 if turn % 2 else -1]]
         turns.append(done if turn % 2 else done[::-1])
-    name = f"{images} images of CIFAR-10, RotNet {teacher}, BoWNet {student} epochs, K={words}: plain program / full.py"
+    size = f"{images} images of CIFAR-10, RotNet {teacher}, BoWNet {student} epochs, K={words}"
+    name = f"{size}: plain program / full.py"
     accuracy = [statistics.mean(side["scores"]["BoWNet"] for side in sides) for sides in zip(*turns, strict=True)]
     more = accuracy[0] - accuracy[1]
     return [
         paired(name, [(a["seconds"], b["seconds"]) for a, b in turns], 0.85),
         paired(f"{name}, without start-up", [(a["without_start"], b["without_start"]) for a, b in turns], 0.93),
         Result(
-            "the same: points of BoWNet's linear accuracy more",
+            f"{size}: points of BoWNet's linear accuracy more",
             more,
             -2,
             more >= -2,
@@ -76,30 +73,21 @@ def ours(images: int, teacher: int, student: int, words: int) -> dict[str, Any]:
             "--quiet",
             *settings,
         ]
-        seconds, ended = _run(command)[1:]
+        done = run(command)
         with closing(sqlite3.connect(f"{folder}/store/mlflow.db")) as database:
             (began,) = database.execute("select min(start_time) from runs").fetchone()
         rows = json.loads(Path(folder, "report.json").read_text())["rows"]
     scores = {row["name"]: row["metrics"]["linear/top1"] for row in rows}
-    return {"seconds": seconds, "without_start": ended - began / 1000, "scores": scores}
+    return {"seconds": done.seconds, "without_start": done.ended - began / 1000, "scores": scores}
 
 
 def bare(images: int, teacher: int, student: int, words: int) -> dict[str, Any]:
+    """Its start-up ends when all is imported. Both sides last until their process has ended, Ray and all."""
     program = [sys.executable, str(ROOT / "benchmarks/bare_pipeline.py"), str(CIFAR)]
-    printed, seconds, _ = _run([*program, *map(str, (images, teacher, student, words))])
-    said = json.loads(printed)
+    done = run([*program, *map(str, (images, teacher, student, words))])
+    said = json.loads(done.printed)
     scores = {name: score["linear"] for name, score in said["scores"].items()}
-    return {"seconds": seconds, "without_start": said["without_start"], "scores": scores}
-
-
-def _run(command: list[str]) -> tuple[str, float, float]:
-    """What it prints, how long it takes, and when it ends."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS")}
-    started = time.time()
-    done = subprocess.run(command, capture_output=True, text=True, env=kept, cwd=ROOT)
-    ended = time.time()
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout, ended - started, ended
+    return {"seconds": done.seconds, "without_start": done.ended - said["began"], "scores": scores}
 
 
 SECTIONS: dict[str, Section] = {"whole": whole}

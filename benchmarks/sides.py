@@ -14,32 +14,39 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from benchmarks.programs import ROOT, as_in_a_new_terminal
 from pipelines.machine import WORKER_VARIABLES
 
-ROOT = Path(__file__).resolve().parents[1]
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Side:
-    """A program that speaks as benchmarks/peers/turns.py does. Use it as a context manager."""
+    """A program that speaks as benchmarks/peers/turns.py does. Use it as a context manager.
 
-    def __init__(self, module: str, *arguments: object, python: str = sys.executable, threads: int = 1) -> None:
-        self._command = [python, "-m", f"benchmarks.peers.{module}", *map(str, arguments)]
-        self._threads = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    Both sides have as many threads. The variables of our workers, which set malloc and more, are for ours alone: peers
+    run as they do where people start them. Without a `python` it is ours.
+    """
+
+    def __init__(self, module: str, *arguments: object, python: str | None = None, threads: int = 1) -> None:
+        self._command = [python or sys.executable, "-m", f"benchmarks.peers.{module}", *map(str, arguments)]
+        self._own = {} if python else dict(WORKER_VARIABLES)
+        self._threads = {name: str(threads) for name in THREADS}
+
+    def variables(self) -> dict[str, str]:
+        return {**as_in_a_new_terminal(), **self._own, **self._threads, "PYTHONPATH": str(ROOT)}
 
     def __enter__(self) -> Side:
         self._errors = tempfile.TemporaryFile("w+")
-        variables = {**os.environ, **WORKER_VARIABLES, **self._threads, "PYTHONPATH": str(ROOT)}
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=variables,
+            env=self.variables(),
             cwd=ROOT,
             start_new_session=True,
         )

@@ -1,7 +1,7 @@
 """All benchmarks, one program after the other: a table of ratios as JSON and Markdown, compared with the recorded one.
 
 python benchmarks/suite.py                 the short set: some minutes; writes benchmarks/results.json and results.md
-python benchmarks/suite.py --full          the long set: two hours. Options that it does not know go to against_peers.py
+python benchmarks/suite.py --full          the long set: hours. Options that it does not know go to against_peers.py
 python benchmarks/suite.py --full --programs train.py sweep.py      some of it; the other rows stay as recorded
 python benchmarks/suite.py --check         the short set against what is recorded: warns, writes nothing
 
@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,15 +36,15 @@ class Part:
 
 
 SHORT = (
-    Part("input.py", "perturb,train"),
+    Part("input.py", "perturb,kornia,train"),
     Part("words.py", "targets"),
     Part("train.py", "bow"),
-    Part("evaluation.py", "fewshot,linear"),
-    Part("against_peers.py", "clusters"),
-    Part("startup.py", "cached"),
+    Part("evaluation.py", "fewshot,linear_short"),
+    Part("against_peers.py", "clusters_short"),
+    Part("startup.py", "cached_short"),
 )
 FULL = (
-    Part("input.py", "perturb,shard,train,stream"),
+    Part("input.py", "perturb,kornia,shard,train,stream"),
     Part("words.py", "kmeans,minibatch,quantise,targets"),
     Part("train.py", "worker"),
     Part("train.py", "workers,bow"),
@@ -64,46 +65,62 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare with what is recorded, and write nothing")
     parser.add_argument("--small", action="store_true", help="the smallest sizes, to see that it runs")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of results.json and results.md")
+    parser.add_argument("--detectron2-python", help="Python that has detectron2 (default: this one)")
     arguments, of_peers = parser.parse_known_args()
+    if arguments.small and arguments.out == HERE and not arguments.check:
+        parser.error("--small: its sizes are not those that are recorded; add --check, or --out another folder")
+    given = {"against_peers.py": of_peers}
+    if arguments.detectron2_python:
+        given["evaluation.py"] = ["--detectron2-python", arguments.detectron2_python]
     recorded = json.loads(RESULTS.read_text())["results"] if RESULTS.exists() else []
     measured: list[dict[str, Any]] = []
-    about: dict[str, Any] = {}
-    for part in FULL if arguments.full else SHORT:
-        if part.program not in arguments.programs:
-            continue
-        print(f"== {part.program} --only {part.sections}", flush=True)
-        about = run(part, of_peers, arguments.small) or about
-        measured += [
-            {**result, "program": part.program, "commit": about["commit"]} for result in about.get("results", [])
-        ]
+    failed: list[str] = []
+    try:
+        for part in FULL if arguments.full else SHORT:
+            if part.program not in arguments.programs:
+                continue
+            print(f"== {part.program} --only {part.sections}", flush=True)
+            started = time.perf_counter()
+            rows, code = run(part, given.get(part.program, ()), arguments.small)
+            print(f"== {part.program}: {time.perf_counter() - started:.0f} s", flush=True)
+            measured += rows
+            if code:
+                print(f"{part.program}: ended with {code}; what it has not measured is as recorded", flush=True)
+                failed.append(part.program)
+    finally:  # also where it is interrupted; not sooner, as files that differ from the commit are told of each row
+        if not arguments.check:
+            write(kept(measured, recorded), arguments.out)
     warnings = fallen(measured, recorded)
     for line in warnings:
         print(line)
     if not warnings:
         print(f"no ratio has fallen by more than {1 - FALLEN:.0%} of {len(recorded)} recorded ones")
     if not arguments.check:
-        whole = {"results": kept(measured, recorded), "machine": about.get("machine")}
-        (arguments.out / RESULTS.name).write_text(json.dumps(whole, indent=1) + "\n")
-        (arguments.out / TABLE.name).write_text(markdown(whole["results"]))
-        if arguments.out == HERE:
-            for page in PAGES:
-                page.write_text(filled(page.read_text(), whole["results"]))
         print(f"written: {arguments.out / RESULTS.name}, {arguments.out / TABLE.name}")
-    return 0
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
 
 
-def run(part: Part, of_peers: Sequence[str], small: bool) -> dict[str, Any]:
-    """What a program has measured; what it prints is seen. One that fails is told, and the others go on."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "results.json"
-        command = [sys.executable, str(HERE / part.program), "--only", part.sections, "--json", str(file)]
+def run(part: Part, given: Sequence[str], small: bool, folder: Path = HERE) -> tuple[list[dict[str, Any]], int]:
+    """What a program has measured, each row with where and of what; and what it ended with. What it prints is seen."""
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / "results.json"
+        command = [sys.executable, str(folder / part.program), "--only", part.sections, "--json", str(file), *given]
         command += ["--small"] if small else []
-        command += of_peers if part.program == "against_peers.py" else []
         code = subprocess.run(command).returncode
-        if code:
-            print(f"{part.program}: ended with {code}; its rows are as recorded")
-        found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    return found
+        found = json.loads(file.read_text()) if file.exists() else {"results": []}
+    about = {"program": part.program} | {name: found[name] for name in ("commit", "machine") if name in found}
+    return [row | about for row in found["results"]], code
+
+
+def write(results: Sequence[dict[str, Any]], out: Path) -> None:
+    """To JSON and Markdown, and where that is the recorded one, into the pages that show it."""
+    (out / RESULTS.name).write_text(json.dumps({"results": results}, indent=1) + "\n")
+    (out / TABLE.name).write_text(markdown(results))
+    if out == HERE:
+        for page in PAGES:
+            page.write_text(filled(page.read_text(), results))
 
 
 def fallen(measured: Sequence[dict[str, Any]], recorded: Sequence[dict[str, Any]]) -> list[str]:
@@ -118,9 +135,18 @@ def fallen(measured: Sequence[dict[str, Any]], recorded: Sequence[dict[str, Any]
 
 
 def kept(measured: Sequence[dict[str, Any]], recorded: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What was measured now in the place of what was recorded under the same name; the rest as it was."""
+    """What was measured now in the place of what was recorded under the same name; the rest as it was.
+
+    But for what a section no longer has: where it was measured, its rows of other names have gone. A section that was
+    left out or failed keeps its own.
+    """
     now = {result["name"]: result for result in measured}
-    old = [now.pop(result["name"], result) for result in recorded]
+    again = {(result["program"], result["section"]) for result in measured}
+    old = [
+        now.pop(result["name"], result)
+        for result in recorded
+        if result["name"] in now or (result["program"], result["section"]) not in again
+    ]
     return [*old, *now.values()]
 
 

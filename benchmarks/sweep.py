@@ -5,19 +5,16 @@ python benchmarks/sweep.py --json FILE      about ten minutes; the smallest size
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a program, like pipelines/full.py
 
 from benchmarks.harness import Result, Section, main, paired
+from benchmarks.programs import ROOT, run
 
-ROOT = Path(__file__).resolve().parents[1]
 BAR = 1 / 0.55  # a sweep costs at most 0.55 of the separate runs
 TINY = ["--scale", "tiny", "--data.kind", "scenes", "--quiet"]
 
@@ -40,12 +37,10 @@ def _runs(sizes: Sequence[int], trainer: str) -> float:
 
 
 def _seconds(program: str, *arguments: str) -> float:
-    kept = {k: v for k, v in os.environ.items() if k not in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS")}
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(ROOT / "pipelines" / program), *arguments, "--store", f"{folder}/store"]
-        started = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True, env=kept, cwd=ROOT)
-        return time.perf_counter() - started
+        return run(
+            [sys.executable, str(ROOT / "pipelines" / program), *arguments, "--store", f"{folder}/store"]
+        ).seconds
 
 
 SECTIONS: dict[str, Section] = {

@@ -101,12 +101,8 @@ QUIET_LOCAL_RAY = {
 }
 
 
-def connect(object_store_memory: int | None = None, cpus: int | None = None) -> None:
-    """Join the cluster that RAY_ADDRESS names, as it does within a job, or start a local one.
-
-    Ray by itself would also join the cluster last started on this machine, and wait for minutes if that has died.
-    """
-    is_local = not os.environ.get("RAY_ADDRESS")
+def set_variables(is_local: bool) -> dict[str, str]:
+    """What Ray shall find when it starts, unless people have set it themselves; returns what is for its workers."""
     for_workers = WORKER_VARIABLES if is_local else WORKER_VARIABLES | NOTICE_LOST_MACHINES
     for name, value in for_workers.items():
         os.environ.setdefault(name, value)
@@ -122,6 +118,16 @@ def connect(object_store_memory: int | None = None, cpus: int | None = None) -> 
             os.environ.setdefault(name, value)
     # A thread that outlives its cluster would start a second one with its next call.
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
+    return {name: os.environ[name] for name in for_workers}
+
+
+def connect(object_store_memory: int | None = None, cpus: int | None = None) -> None:
+    """Join the cluster that RAY_ADDRESS names, as it does within a job, or start a local one.
+
+    Ray by itself would also join the cluster last started on this machine, and wait for minutes if that has died.
+    """
+    is_local = not os.environ.get("RAY_ADDRESS")
+    for_workers = set_variables(is_local)
     import ray
     import ray.data
 
@@ -135,7 +141,7 @@ def connect(object_store_memory: int | None = None, cpus: int | None = None) -> 
             include_dashboard=False,
             object_store_memory=object_store_memory,
             num_cpus=cpus,
-            runtime_env={"env_vars": {name: os.environ[name] for name in for_workers}},
+            runtime_env={"env_vars": for_workers},
         )
     before_watchers()
     tame_ray_data()

@@ -15,14 +15,13 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
+from benchmarks.peers.pictures import IMAGES
 from benchmarks.peers.turns import Every
 from bownet.config import Net, Optimiser, Student
 from bownet.nets.build import build_backbone
 from bownet.nets.taps import Backbone, global_pool
 from bownet.tasks.bow import BowTask
 from bownet.training import InMemory, train
-
-IMAGES = 4096
 
 
 class Reproduction(Backbone):

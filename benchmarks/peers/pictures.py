@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-IMAGES = 4096
+IMAGES = 50_000  # of CIFAR: an epoch of a peer, at whose end its loader starts anew, is as long as there
 
 
 class Pictures(Dataset[tuple[Any, int]]):

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.peers.pictures import IMAGES
 from benchmarks.peers.turns import Every
-
-IMAGES = 4096
 
 
 class Pictures:

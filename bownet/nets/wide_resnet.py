@@ -30,7 +30,7 @@ class ResidualLayer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         a = x if self.activated else F.relu(self.norm1(x), inplace=True)
         h = self.conv2(F.relu(self.norm2(self.conv1(a)), inplace=True))
-        return h + (x if isinstance(self.shortcut, nn.Identity) else self.shortcut(a))
+        return h.add_(x if isinstance(self.shortcut, nn.Identity) else self.shortcut(a))  # nobody else needs h
 
 
 def residual_block(c_in: int, c_out: int, stride: int, layers: int, activated: bool = True) -> nn.Sequential:

@@ -13,7 +13,7 @@ from bownet.config import Net
 from bownet.nets.build import build_backbone
 from bownet.nets.resnet import ResNet
 from bownet.nets.taps import Backbone, global_pool
-from bownet.nets.wide_resnet import WideResNet
+from bownet.nets.wide_resnet import ResidualLayer, WideResNet
 
 
 def images(n: int, side: int) -> Tensor:
@@ -243,3 +243,24 @@ def test_plain_wide_resnet_reference(arch: str) -> None:
         h = conv(inner, f"{block}.0.conv2") + (stem if narrow else conv(h, f"{block}.0.shortcut", stride, 0))
         h = norm(h, f"{block}.1")
         torch.testing.assert_close(net(x, (block,))[block], h, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_adding_in_place_changes_no_bit(dtype: torch.dtype | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features and gradients, beside the same layer with a sum that has memory of its own."""
+
+    def plain(self: ResidualLayer, x: Tensor) -> Tensor:
+        a = x if self.activated else torch.relu(self.norm1(x))
+        h = self.conv2(torch.relu(self.norm2(self.conv1(a))))
+        return h + (x if isinstance(self.shortcut, nn.Identity) else self.shortcut(a))
+
+    def bits() -> list[Tensor]:
+        net = build_backbone(Net(arch="wrn-16-1"), seed=0).to(memory_format=torch.channels_last)
+        with torch.autocast("cpu", dtype, enabled=dtype is not None):
+            feature = net(images(4, 16), ("pool",))["pool"]
+        feature.float().square().sum().backward()
+        return [feature, *(p.grad for p in net.parameters() if p.grad is not None)]
+
+    ours = bits()
+    monkeypatch.setattr(ResidualLayer, "forward", plain)
+    assert all(torch.equal(a, b) for a, b in zip(ours, bits(), strict=True))

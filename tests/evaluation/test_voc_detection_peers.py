@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.made_voc import made_detections, made_truth, write_year
-from benchmarks.voc_ap import by_detectron2, in_instances
+from benchmarks.peers.voc_aps import by_detectron2, in_instances
 from evaluation.voc_detection import THRESHOLDS, Detections, GroundTruth, read_ground_truth, voc_detection
 
 DEVKIT = Path(__file__).resolve().parents[3] / "shared" / "data" / "VOCdevkit"
