@@ -4,14 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
 from PIL import Image
 
 from bownet.config import Data, Net, Vocabulary
+from bownet.nets.receptive_field import ReceptiveField
 from pipelines.drawing.lines import draw_lines
 from pipelines.drawing.neighbours import nearest
 from pipelines.drawing.save import save
 from pipelines.drawing.style import sign
-from pipelines.drawing.word_maps import borders, short
+from pipelines.drawing.word_maps import borders, draw_word_maps, edges, short
 from pipelines.drawing.words import chosen
 from pipelines.machine import Machine
 from pipelines.stages.features import Features
@@ -94,6 +96,20 @@ def test_borders_between_words_by_hand() -> None:
     """Of [[1, 1], [1, 2]]: left of the 2 and above it."""
     words = np.array([[1, 1], [1, 2]], np.uint16)
     assert borders(words) == [[(1.0, 1.0), (1.0, 2.0)], [(1.0, 1.0), (2.0, 1.0)]]
+
+
+def test_words_are_painted_where_their_patches_are_cut() -> None:
+    """Three positions, a stride of 2 and a first middle of 0.5, on 6 pixels: middles are at 0.5, 2.5 and 4.5."""
+    field = ReceptiveField(side=13, stride=2, offset=0.5)
+    assert edges(3, field, 6).tolist() == [0, 1.5, 3.5, 6]
+    assert edges(3, ReceptiveField(13, 2, 1.0), 6).tolist() == [0, 2, 4, 6]  # cells of a stride from the corner on
+    words = np.array([[1, 1, 1], [1, 2, 1], [1, 1, 1]], np.uint16)
+    axes = draw_word_maps(np.zeros((1, 6, 6, 3), np.uint8), words[None], field, ["a"], "made").axes[1]
+    assert (axes.get_xlim(), axes.get_ylim()) == ((-0.5, 5.5), (5.5, -0.5))  # as imshow has it: pixel 0 around 0
+    (lines,) = [one for one in axes.collections if isinstance(one, LineCollection)]
+    corners = {(float(x), float(y)) for segment in lines.get_segments() for x, y in segment}
+    assert corners == {(x, y) for x in (1.0, 3.0) for y in (1.0, 3.0)}
+    assert [text.get_position() for text in axes.texts] == [(0.25, 0.25), (2.0, 2.0)]
 
 
 def test_long_names_are_shortened_at_their_beginning() -> None:
