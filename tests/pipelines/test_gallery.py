@@ -9,13 +9,19 @@ from PIL import Image
 
 from bownet.config import Data, Net, Vocabulary
 from bownet.nets.receptive_field import ReceptiveField
+from pipelines import gallery
+from pipelines.command_line import parse
 from pipelines.drawing.lines import draw_lines
 from pipelines.drawing.neighbours import nearest
 from pipelines.drawing.save import save
 from pipelines.drawing.style import sign
 from pipelines.drawing.word_maps import borders, draw_word_maps, edges, short
 from pipelines.drawing.words import chosen
+from pipelines.evaluators import Row
+from pipelines.full import experiment
+from pipelines.gallery import with_figures
 from pipelines.machine import Machine
+from pipelines.plan import Plan
 from pipelines.stages.features import Features
 from pipelines.stages.gallery import Gallery
 from pipelines.stages.images import Images
@@ -42,6 +48,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, machine: Machine) -> dict[str
     return {
         "images": images,
         "words": words,
+        "features": features,
+        "few": store.get(Features(images, net, NET, splits=("test",), model="random")),
         "patches": store.get(WordPatches(images, net, vocabulary, words, model="BoWNet")),
         "gallery": store.get(Gallery(images, net, features, before=features, before_name="same", model="random")),
     }
@@ -83,6 +91,45 @@ def test_figures_are_pictures(made: dict[str, Artifact]) -> None:
         for file in made[name].info["figures"]:
             with Image.open(Path(made[name].local_path(file))) as picture:
                 assert min(picture.size) > 300
+
+
+def test_features_of_test_images_only_are_the_same_and_are_kept_apart(made: dict[str, Artifact]) -> None:
+    whole, few = made["features"], made["few"]
+    assert whole.key != few.key
+    assert [name for name in few.folder.files() if name.endswith(".npy")] == ["test.pool.npy"]
+    np.testing.assert_array_equal(few.read_npy("test.pool.npy"), whole.read_npy("test.pool.npy"))
+
+
+def test_images_without_labels_have_a_map_and_neighbours(tmp_path: Path, machine: Machine) -> None:
+    for i, pixels in enumerate(np.random.default_rng(0).integers(0, 255, (40, 16, 16, 3), np.uint8)):
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+    store = Store(tmp_path / "store", machine=machine)
+    images = store.get(Images(Data(kind="folder", path=str(tmp_path), labels="none", image_size=16)))
+    net = store.get(RandomNet(NET, 0, images, model="random"))
+    (row,) = with_figures([Row("random", {"backbone": net}, arch=NET)], store)
+    assert row.artifacts["gallery"].info["figures"] == ["tsne.png", "neighbours.png"]
+
+
+def planned(root: Path, *settings: str) -> list[Row]:
+    plan = Plan(Store(root))
+    return with_figures(experiment(parse(None, ["smoke", "--rounds", "2", *settings]).experiment, plan), plan)
+
+
+def test_figures_need_no_evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is judged by nothing has features of test images for them; who is not judged at all has curves."""
+    (last,) = planned(tmp_path, "--judged", "last", "--evaluators", "finetune")
+    assert {"features", "gallery", "gallery of RotNet", "gallery of BoWNet"} <= last.artifacts.keys()
+    assert last.artifacts["features"].stage.splits == ("test",)  # type: ignore[union-attr]
+    monkeypatch.setattr(gallery, "MOST_TEST", 100)  # of 120
+    (last,) = planned(tmp_path, "--judged", "last", "--evaluators", "finetune")
+    assert "features" not in last.artifacts
+    assert last.artifacts["gallery"].stage.features is None  # type: ignore[union-attr]
+
+
+def test_an_online_classifier_has_its_confusions_drawn(tmp_path: Path) -> None:
+    for row in planned(tmp_path, "--linear.features", "online", "--evaluators", "linear"):
+        assert row.artifacts["gallery"].stage.linear == row.artifacts["linear"]  # type: ignore[union-attr]
+        assert not any(role.startswith("gallery of") for role in row.artifacts)
 
 
 def test_images_with_word_maps_are_of_several_shards_and_classes(made: dict[str, Artifact]) -> None:
