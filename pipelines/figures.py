@@ -54,11 +54,11 @@ def chosen(records: Sequence[Record], key: str, store: Store) -> tuple[Record, R
             refs = [ref.rpartition("/")[2] for ref in row.get("artifacts", {}).values()]
             if record.run.startswith(key) or any(ref.startswith(key) for ref in refs):
                 rows = rows_of(record, store)
-                return record, _meant(next(one for one in rows if one.name == row["name"]), key)
+                return record, meant(next(one for one in rows if one.name == row["name"]), key)
     raise ValueError(f"key={key!r}: no finished run of this store has it; python -m pipelines.store ls lists keys")
 
 
-def _meant(row: Row, key: str) -> Row:
+def meant(row: Row, key: str) -> Row:
     """The row, or a network on the way to it that was not judged and has curves of its training."""
     for role, artifact in row.artifacts.items():
         if OF in role and key and artifact.key.startswith(key) and isinstance(artifact.stage, Gallery):

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.store import Artifact, StoreError
 
-WIDE, HIGH, ACROSS, DOWN = 184, 34, 222, 46
+WIDE, HIGH, ACROSS, DOWN = 192, 34, 230, 46
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from PIL import Image
 
 from bownet.config import Data, Net, Vocabulary
 from bownet.nets.receptive_field import ReceptiveField
-from pipelines import gallery
+from pipelines import figures, gallery
 from pipelines.command_line import parse
 from pipelines.drawing.lines import draw_lines
 from pipelines.drawing.neighbours import nearest
@@ -124,6 +124,14 @@ def test_figures_need_no_evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (last,) = planned(tmp_path, "--judged", "last", "--evaluators", "finetune")
     assert "features" not in last.artifacts
     assert last.artifacts["gallery"].stage.features is None  # type: ignore[union-attr]
+
+
+def test_a_network_that_was_not_judged_is_meant_by_the_key_of_its_curves(tmp_path: Path) -> None:
+    (last,) = planned(tmp_path, "--judged", "last")
+    meant = figures.meant(last, last.artifacts["gallery of RotNet"].key[:8])
+    assert (meant.name, meant.artifacts["gallery"]) == ("RotNet", last.artifacts["gallery of RotNet"])
+    assert figures.meant(last, last.artifacts["gallery"].key) is last
+    assert figures.meant(last, "") is last
 
 
 def test_an_online_classifier_has_its_confusions_drawn(tmp_path: Path) -> None:

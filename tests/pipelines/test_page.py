@@ -85,6 +85,15 @@ def test_pages_of_detections_have_a_caption(tmp_path: Path) -> None:
     assert 'alt="R50: Objects found in test images."' in page
 
 
+def test_curves_of_a_network_without_a_row_have_its_name(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path), "artifacts/gallery/k")
+    folder.write_json("manifest.json", {"info": {"figures": ["training.png"]}, "inputs": {}})
+    folder.write_bytes("training.png", b"")
+    row = {"name": "BoWNet", "metrics": {}, "protocol": {}, "artifacts": {"gallery of RotNet": "gallery/k"}}
+    page = page_of(Record("r", {"seed": 0}, [row], 1.0), str(tmp_path))
+    assert 'alt="RotNet: Training, epoch by epoch."' in page
+
+
 def test_numbers_beside_the_paper_link_to_runs_on_the_page(tmp_path: Path) -> None:
     exp = parse(None, ["cifar100/rotnet", "--scale", "tiny", "--data.kind", "scenes"]).experiment
     rows = [
