@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -51,7 +51,12 @@ def gallery_of(row: Row) -> Gallery:
         )
     stage = row.artifacts["gallery"].stage
     assert isinstance(stage, Gallery)
-    return stage
+    return replace(stage, features=_if_there(stage.features), before=_if_there(stage.before))
+
+
+def _if_there(features: Artifact | None) -> Artifact | None:
+    """A trial of a sweep has no features that only figures would need."""
+    return features if features is not None and features.exists() else None
 
 
 def draw_map(method: str) -> Draw:
