@@ -159,7 +159,7 @@ def words_by_hand() -> list[dict[str, Any]]:
         {
             "word": i,
             "share": (i + 1) / 20100,
-            "class": ("cat", "dog", "bird")[i % 3],
+            "class": ("cat", "dog", "7 birds")[i % 3],
             "purity": 1 - abs(i - 100) / 400,
             "images": [f"image {i // 2}"],
             "sources": [i // 2],
@@ -245,8 +245,10 @@ def test_words_are_sorted_filtered_and_continued(browser: Any, record: Record, t
     assert spot["y"] - image["y"] == pytest.approx(image["height"] / 4, abs=1)
     assert spot["x"] - image["x"] == pytest.approx(image["width"] / 2, abs=1)
     assert spot["width"] == pytest.approx(image["width"] / 2, abs=1)
-    page.get_by_label("Find").fill("1")
-    assert first(2) == [1]  # no other number that has this digit
+    page.get_by_label("Find").fill("7")
+    assert first(2) == [7]  # nothing of the class that has a 7 in its name
+    page.get_by_label("Find").fill("7 b")
+    assert first(2) == [2, 5]
     assert said == []
 
 
