@@ -126,7 +126,7 @@ class DetectionScore(ModelStage):
         for page, start in enumerate(range(0, shown, PER_PAGE), 1):
             file = f"pictures-{page:02d}.png"
             figure = self.page(found, truth, range(start, min(start + PER_PAGE, shown)))
-            work.write_via(file, partial(save_png, signed(figure, self.images)))
+            work.write_via(file, partial(save_png, signed(figure, self.images, whole=True)))
             files.append(file)
         return files
 
