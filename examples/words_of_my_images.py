@@ -19,15 +19,27 @@ parser.add_argument("images", type=Path, help="a folder of JPEG or PNG files")
 parser.add_argument("--store", default="store", help="where the run was kept (store)")
 options = parser.parse_args()
 
-# The last student of the last run, the words that it predicts, and the files behind them.
-record = read_records(options.store)[-1]
-student = Artifact(*record.rows[-1]["artifacts"]["backbone"].split("/"), options.store)
+if not options.images.is_dir():
+    parser.error(f"{options.images}: is no folder")
+files = sorted(path for path in options.images.iterdir() if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
+if not files:
+    parser.error(f"{options.images}: holds no JPEG or PNG files; those of its folders are not looked for")
+
+# The last student of the last run that has one, the words that it predicts, and the files behind them.
+students = [
+    (record, Artifact(*row["artifacts"]["backbone"].split("/"), options.store))
+    for record in read_records(options.store)
+    for row in record.rows
+    if row.get("artifacts", {}).get("backbone", "").startswith("student/")
+]
+if not students:
+    parser.error(f"--store {options.store}: holds no finished run that trained a student; pipelines/full.py makes one")
+record, student = students[-1]
 words = Artifact(*student.manifest()["inputs"]["words"].split("/"), options.store)
 made_from = {role: Artifact(*ref.split("/"), options.store) for role, ref in words.manifest()["inputs"].items()}
 teacher = load_backbone(made_from["teacher"].local_path("backbone.safetensors"))
 vocabulary = Vocabulary.load(made_from["vocabulary"].local_path("vocabulary.safetensors"))
 
-files = sorted(path for path in options.images.iterdir() if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
 maps = visual_words(files, teacher, vocabulary, size=record.settings["data"]["image_size"])
 for file, words_HW in zip(files, maps, strict=True):
     word, count = np.unique(words_HW, return_counts=True)

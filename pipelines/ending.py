@@ -17,6 +17,15 @@ from contextlib import suppress
 from bownet.masking import without_password
 from pipelines.stages.watch import Stalled
 
+LESS_ON_GPU = (
+    "use a smaller batch for what was running, such as --student.optimiser.batch 64, or "
+    "--student.optimiser.accumulate 2, which computes it in parts"
+)
+LESS_ON_NODE = (
+    "use a larger --resources.cpus-per-worker, so that fewer workers share a node, a smaller --data.shard-size, "
+    "--resources.stream, or nodes with more memory; the same command goes on from what is finished"
+)
+
 
 def answered(program: Callable[[], int | None], arguments: Sequence[str], default_store: str = "store") -> int:
     """Runs a program that was given these arguments; returns its exit code."""
@@ -42,6 +51,11 @@ def in_a_line(cause: BaseException) -> tuple[str, int]:
     text = next(iter(str(cause).splitlines()), "")
     if isinstance(cause, ValueError | OSError):
         return text or type(cause).__name__, 2
+    whose = type(cause).__module__.partition(".")[0] if type(cause).__name__ == "OutOfMemoryError" else ""
+    if whose == "torch":
+        return f"memory: a GPU's is full ({text.partition('. ')[0].rstrip('.')}); {LESS_ON_GPU}", 2
+    if whose == "ray":
+        return f"cluster: a node's memory was full, and Ray ended a task there; {LESS_ON_NODE}", 1
     if isinstance(cause, Stalled):  # has its remedy
         return text, 1
     named = f"{type(cause).__name__}: {text}" if text else type(cause).__name__

@@ -198,6 +198,7 @@ class Row:
     name: str
     artifacts: dict[str, Artifact]
     against: str = ""  # the row that its comparison is with
+    arch: Net | None = None  # of its network
 
     def result(self) -> dict[str, Any]:
         scores = {name: artifact for name, artifact in self.artifacts.items() if name in EVALUATORS}
@@ -215,7 +216,7 @@ class Row:
 
 def judge(ground: Ground, candidate: Candidate) -> Row:
     """A network by every evaluator that is asked for and that the images allow."""
-    row = Row(candidate.name, {"backbone": candidate.net})
+    row = Row(candidate.name, {"backbone": candidate.net}, arch=candidate.arch)
     for name in ground.settings.evaluators:
         if name not in EVALUATORS:
             raise ValueError(f"evaluators={name}: there are {', '.join(EVALUATORS)}")

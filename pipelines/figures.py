@@ -20,10 +20,11 @@ from pipelines.evaluate import evaluation
 from pipelines.evaluators import Row
 from pipelines.figure_kinds import KINDS, Of
 from pipelines.full import experiment
-from pipelines.gallery import with_figures
+from pipelines.gallery import OF, with_figures
 from pipelines.plan import Plan
 from pipelines.program import guarded
 from pipelines.records import Record, origin, read_records
+from pipelines.stages.gallery import Gallery
 from pipelines.store import Store
 
 FORMATS = ("png", "svg", "pdf")
@@ -40,6 +41,8 @@ class FigureOptions(Settings):
     """The file; its ending says whether it is PNG, SVG or PDF. KIND.png if not given."""
     words: tuple[int, ...] = ()
     """Which visual words `words` shows; frequent ones, rare ones and others if not given."""
+    metric: str = ""
+    """What `rounds` and `vocabulary-size` show, such as fewshot/5shot; the first evaluator's score if not given."""
     debug: bool = False
     """Show a traceback with an error."""
 
@@ -51,8 +54,16 @@ def chosen(records: Sequence[Record], key: str, store: Store) -> tuple[Record, R
             refs = [ref.rpartition("/")[2] for ref in row.get("artifacts", {}).values()]
             if record.run.startswith(key) or any(ref.startswith(key) for ref in refs):
                 rows = rows_of(record, store)
-                return record, next(one for one in rows if one.name == row["name"])
+                return record, meant(next(one for one in rows if one.name == row["name"]), key)
     raise ValueError(f"key={key!r}: no finished run of this store has it; python -m pipelines.store ls lists keys")
+
+
+def meant(row: Row, key: str) -> Row:
+    """The row, or a network on the way to it that was not judged and has curves of its training."""
+    for role, artifact in row.artifacts.items():
+        if OF in role and key and artifact.key.startswith(key) and isinstance(artifact.stage, Gallery):
+            return Row(role.partition(OF)[2], {"backbone": artifact.stage.net, "gallery": artifact})
+    return row
 
 
 def rows_of(record: Record, store: Store) -> list[Row]:
@@ -85,7 +96,7 @@ def figure(arguments: Sequence[str], console: Console) -> None:
     from pipelines.drawing.save import save
     from pipelines.drawing.style import sign
 
-    drawn = KINDS[kind](Of(record, row, records, options.words))
+    drawn = KINDS[kind](Of(record, row, records, options.words, options.metric))
     sign(drawn, origin(record))
     save(drawn, out, out.suffix[1:])
     console.print(f"{out}: {kind} of {row.name}, run {record.run}", soft_wrap=True, markup=False)

@@ -5,19 +5,40 @@ No figure decides a result: they are stages of their own, after all others, and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from pipelines.evaluators import Getter, Row
+from pipelines.stages.features import Features
 from pipelines.stages.gallery import Gallery
+from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.patches import WordPatches
+from pipelines.stages.pictures import count_of
 from pipelines.stages.predictions import Predictions
 from pipelines.stages.student import TrainStudent
+from pipelines.stages.teacher import TrainTeacher
 from pipelines.store import Artifact
+
+MOST_TEST = 50_000  # test images whose features are made for figures alone, as many as ImageNet has
+ON_THESE_IMAGES = ("features", "linear", "finetune", "backbone")  # of a row: what may tell its images
+OF = " of "  # within the role of a gallery of a network that no row is of
 
 
 def with_figures(rows: list[Row], store: Getter) -> list[Row]:
-    """Visual words of each student's teacher and which it predicts; a gallery of each network that has features."""
+    """Visual words of each student's teacher and which it predicts; a gallery of each network; all training."""
+    rows = [replace(row, artifacts=row.artifacts | _features(row, store)) for row in rows]
     return [replace(row, artifacts=row.artifacts | _figures(row, rows, store)) for row in rows]
+
+
+def _features(row: Row, store: Getter) -> dict[str, Artifact]:
+    """Of test images, where no evaluator wanted any: one pass over few images beside all epochs of a training."""
+    images = images_of(row)
+    if "features" in row.artifacts or row.arch is None or images is None:
+        return {}
+    if not 2 < count_of(images, "test") <= MOST_TEST:
+        return {}
+    net = row.artifacts["backbone"]
+    return {"features": store.get(Features(images, net, row.arch, splits=("test",), model=row.name))}
 
 
 def _figures(row: Row, rows: list[Row], store: Getter) -> dict[str, Artifact]:
@@ -37,20 +58,24 @@ def _figures(row: Row, rows: list[Row], store: Getter) -> dict[str, Artifact]:
                 model=row.name,
             )
         )
-    features = row.artifacts.get("features")
-    if features is not None and features.stage is not None:
+    images, features, linear = images_of(row), row.artifacts.get("features"), row.artifacts.get("linear")
+    if images is not None and (features is not None or linear is not None or _was_trained(row.artifacts["backbone"])):
         taught_by = next((r for r in rows if r.artifacts["backbone"] == inputs.get("teacher")), None)
-        before = None if taught_by is None else taught_by.artifacts.get("features")
+        before = None if taught_by is None or features is None else taught_by.artifacts.get("features")
         gallery = Gallery(
-            features.stage.inputs()["images"],
+            images,
             row.artifacts["backbone"],
             features,
-            row.artifacts.get("linear") if _has_confusion(row) else None,
+            linear,
             before,
             taught_by.name if taught_by else "teacher",
             model=row.name,
         )
         made["gallery"] = store.get(gallery)
+    for net in _not_judged(row, rows):
+        assert isinstance(net.stage, ModelStage)
+        role = f"gallery{OF}{net.stage.model}"
+        made[role] = store.get(Gallery(net.stage.inputs()["images"], net, model=net.stage.model))
     return made
 
 
@@ -60,7 +85,31 @@ def words_of(row: Row) -> Artifact | None:
     return student.words if isinstance(student, TrainStudent) else None
 
 
-def _has_confusion(row: Row) -> bool:
-    """A linear classifier on the features of this row; one that saw augmented images has its own."""
-    linear = row.artifacts.get("linear")
-    return linear is not None and linear.stage is not None and "features" in linear.stage.inputs()
+def images_of(row: Row) -> Artifact | None:
+    """Those that it was judged on, or else trained on; None where evaluators had images of their own only."""
+    for role in ON_THESE_IMAGES:
+        stage = row.artifacts[role].stage if role in row.artifacts else None
+        if stage is not None and "images" in stage.inputs():
+            return stage.inputs()["images"]
+    return None
+
+
+def _was_trained(net: Artifact) -> bool:
+    return isinstance(net.stage, TrainTeacher | TrainStudent)
+
+
+def _not_judged(row: Row, rows: list[Row]) -> Iterator[Artifact]:
+    """Networks that were trained on the way to this one and are in no row themselves, the nearest first."""
+    judged = [one.artifacts["backbone"] for one in rows]
+    net = _taught_by(row.artifacts["backbone"])
+    while net is not None and net not in judged and _was_trained(net):
+        yield net
+        net = _taught_by(net)
+
+
+def _taught_by(net: Artifact) -> Artifact | None:
+    """The teacher whose words a student predicts; the network that a clustering one starts from."""
+    stage = net.stage
+    if isinstance(stage, TrainStudent):
+        return stage.words.stage.inputs()["teacher"] if stage.words.stage is not None else None
+    return stage.inputs().get("start") if isinstance(stage, TrainTeacher) else None

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bownet.masking import without_password
+from pipelines.progress import print_whole
 from pipelines.store import Artifact, Estimate, Folder, Stage, Store
 from pipelines.store.storage import human_size
 
@@ -91,21 +92,21 @@ class Plan:
         return need, shutil.disk_usage(_existing(Path(root.path()))).free if root.is_local else None
 
     def show(self, console: Console) -> None:
-        table = Table(
-            title=f"{len(self.steps)} stages, {len(self.to_do)} to do, store {self._shown}", title_justify="left"
-        )
+        title = f"{len(self.steps)} stages, {len(self.to_do)} to do, store {self._shown}"
+        console.print(escape(title), style="italic", highlight=False, soft_wrap=True)
+        table = Table()
         for column in ("stage", "state", "key", "from", "counts", "memory", "disk"):
             table.add_column(column, justify="right" if column in ("memory", "disk") else "left", overflow="fold")
         for step in self.steps:
             table.add_row(
-                step.stage.label,
+                escape(step.stage.label),
                 "cached" if step.cached else "to do",
                 step.artifact.key[:8],
                 " ".join(a.key[:8] for a in step.stage.inputs().values()) or "-",
-                step.estimate.counts,
+                escape(step.estimate.counts),
                 *(human_size(n) if n else "-" for n in (step.estimate.memory_bytes, step.estimate.disk_bytes)),
             )
-        console.print(table)
+        print_whole(table, console)
         for text in [*self.notes, *self.needs()]:
             console.print(escape(text), highlight=False, soft_wrap=True)
 

@@ -90,7 +90,8 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
         plan.check_workers(store.machine().workers)
         todo = f"{len(plan.to_do)} of {len(plan.steps)} stages to do on {store.machine().describe()}"
     if not options.quiet:
-        console.print(f"{options.experiment.name}: {todo or f'every one of {len(plan.steps)} stages is cached'}")
+        said = todo or f"every one of {len(plan.steps)} stages is cached"
+        console.print(escape(f"{options.experiment.name}: {said}"), soft_wrap=True)
         for text in plan.notes:
             console.print(escape(text), highlight=False, soft_wrap=True)
     tracking = Tracking(uri, options.experiment.name, settings, keys)
@@ -130,8 +131,8 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
         Path(options.json_file).write_text(json.dumps(report, indent=1) + "\n")
     show_results(report["rows"], console)
     if page is not None:
-        console.print(f"\nAll of it on one page: {without_password(page)}", soft_wrap=True)
-    console.print(f"\n{report['seconds']:.0f} s. Compare runs {how_to_look(uri)}", soft_wrap=True)
+        console.print(f"\nAll of it on one page: {escape(without_password(page))}", soft_wrap=True)
+    console.print(f"\n{report['seconds']:.0f} s. Compare runs {escape(how_to_look(uri))}", soft_wrap=True)
 
 
 def _to_look_at(record: Record, rows: list[Row], root: str) -> list[str]:

@@ -14,6 +14,8 @@ from typing import IO, Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Table
 
 from pipelines.store import Artifact, Observer, Stage
 
@@ -23,6 +25,15 @@ Record = dict[str, Any]
 def new_console(file: IO[str] | None = None) -> Console:
     """As programs print. With NO_COLOR rich would leave out colours only: here bold, dim and moving lines go, too."""
     return Console(file=file, highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
+
+
+def print_whole(table: Table, console: Console) -> None:
+    """On a terminal as wide as it is; into a file, a pipe or a job's log without folding anything."""
+    before = console.width
+    if not console.is_terminal:
+        console.width = max(before, Measurement.get(console, console.options.update(max_width=10_000), table).maximum)
+    console.print(table)
+    console.width = before
 
 
 class Board:
@@ -128,7 +139,7 @@ class Display(Observer):
 
     def on_start(self, stage: Stage, artifact: Artifact) -> None:
         self._label, self._first, self._last_line, self._shards = stage.label, None, time.monotonic(), set()
-        self._show(f"{self._place()} {stage.label}")
+        self._show(f"{self._place()} {escape(stage.label)}")
 
     def on_done(self, stage: Stage, artifact: Artifact, cached: bool, seconds: float) -> None:
         self._number += 1
@@ -136,17 +147,17 @@ class Display(Observer):
             self._status.stop()
         if not self._quiet:
             took = "cached" if cached else f"{seconds:.1f} s"
-            self._console.print(
-                f"{self._place(0)} {stage.label:<28} {took:>8}  [dim]{artifact.ref}[/dim]", highlight=False
-            )
+            line = f"{self._place(0)} {escape(f'{stage.label:<28}')} {took:>8}  [dim]{artifact.ref}[/dim]"
+            self._console.print(line, highlight=False, soft_wrap=True)
             if remark := stage.remark(artifact):
                 self._console.print(f"[yellow]{escape(remark)}[/yellow]", highlight=False, soft_wrap=True)
 
     def on_waiting(self, stage: Stage, artifact: Artifact, holder: str) -> None:
-        self._console.print(f"{self._place()} {stage.label}: waiting, {escape(holder)} is making it", highlight=False)
+        line = f"{self._place()} {escape(stage.label)}: waiting, {escape(holder)} is making it"
+        self._console.print(line, highlight=False, soft_wrap=True)
 
     def on_corrupt(self, stage: Stage, artifact: Artifact, reason: str) -> None:
-        self._console.print(f"[yellow]{escape(reason)}; it is made again[/yellow]", highlight=False)
+        self._console.print(f"[yellow]{escape(reason)}; it is made again[/yellow]", highlight=False, soft_wrap=True)
 
     def on_note(self, text: str) -> None:
         """The plan's notes were told before the first stage; what the real images add to them is told here."""
@@ -165,7 +176,7 @@ class Display(Observer):
         self._first = self._first or (time.monotonic(), finished)  # the time before it went into starting up
         seconds, share = time.monotonic() - self._first[0], finished - self._first[1]
         left = seconds / share * (record["epochs"] - finished) if share > 0 else None
-        text = f"{self._place()} {self._label}: {describe(record, left)}"
+        text = f"{self._place()} {escape(self._label)}: {escape(describe(record, left))}"
         if self._status:
             self._show(text)
         elif record["kind"] != "step" and time.monotonic() - self._last_line > self._between:

@@ -70,9 +70,9 @@ def report(arguments: Sequence[str], console: Console) -> None:
     cells = [c for t in made.tables for row in t.rows for line in row.lines for c in line.cells if c and c.runs]
     files = write_report(made, "paper", options)
     where = without_password(root)
-    console.print(f"{len(records)} finished runs in {where}, {len(cells)} cells filled", soft_wrap=True)
+    console.print(f"{len(records)} finished runs in {where}, {len(cells)} cells filled", soft_wrap=True, markup=False)
     for file in files:
-        console.print(str(file), soft_wrap=True)
+        console.print(str(file), soft_wrap=True, markup=False)
 
 
 def report_findings(records: Sequence[Record], options: ReportOptions, console: Console) -> None:
@@ -95,7 +95,7 @@ def report_findings(records: Sequence[Record], options: ReportOptions, console: 
         )
     file = folder_of(options) / "findings.md"
     file.write_text(findings_markdown(found, of_study, options.metric), encoding="utf-8")
-    console.print(str(file), soft_wrap=True)
+    console.print(str(file), soft_wrap=True, markup=False)
 
 
 def folder_of(options: ReportOptions) -> Path:

@@ -14,6 +14,7 @@ from rich.table import Table
 from evaluation.paper import report as difference_report
 from evaluation.paper import unlike
 from pipelines.evaluators import EVALUATORS
+from pipelines.progress import print_whole
 
 MARKS = "*†‡§¶"
 MOST = 4  # differences that a footnote names
@@ -31,7 +32,7 @@ def show_results(rows: Rows, console: Console) -> None:
     for row in rows:
         cells = [cell(row["metrics"], metric) + marks.get((row["name"], name), "") for name, metric in columns]
         grid.append([row["name"], *cells])
-    console.print(fitting(grid, console))
+    print_whole(fitting(grid, console), console)
     said = [*notes, *comparisons(rows), *differences(rows)]
     for line in said:
         console.print(escape(line), highlight=False, soft_wrap=True)

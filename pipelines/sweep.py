@@ -30,6 +30,7 @@ from pipelines.full import experiment
 from pipelines.machine import Resources, connect
 from pipelines.plan import Plan
 from pipelines.program import guarded, preflight
+from pipelines.progress import print_whole
 from pipelines.records import Record, read_records
 from pipelines.store import Folder, Store
 from pipelines.sweeps.metric import check_judged, metric_of
@@ -98,7 +99,8 @@ def sweep(arguments: Sequence[str], console: Console) -> int:
     if options.max_concurrent and options.max_concurrent > room:
         console.print(f"max_concurrent={options.max_concurrent}: the cluster has room for {room}", soft_wrap=True)
     if not full.quiet:
-        console.print(f"{title}: {count} trials, {most} at a time, {cpus} CPU{'s' * (cpus > 1)} each", soft_wrap=True)
+        said = f"{title}: {count} trials, {most} at a time, {cpus} CPU{'s' * (cpus > 1)} each"
+        console.print(escape(said), soft_wrap=True)
     try:
         failed, early = tune_trials(job, tried, axes, options, most, console if not full.quiet else None)
         parent.end_trials()
@@ -109,7 +111,7 @@ def sweep(arguments: Sequence[str], console: Console) -> int:
         parent.fail()
         raise
     parent.finish([])
-    console.print(f"\nCompare trials {how_to_look(uri)}", soft_wrap=True)
+    console.print(f"\nCompare trials {escape(how_to_look(uri))}", soft_wrap=True)
     return 1 if failed else 0
 
 
@@ -144,7 +146,7 @@ def show_plan(plan: Plan, tried: Sequence[tuple[Point, int]], console: Console) 
     table.add_column("seed", justify="right")
     for point, seed in tried:
         table.add_row(escape(point.label), str(seed))
-    console.print(table)
+    print_whole(table, console)
     plan.show(console)
     plan.check_room()
 
@@ -172,10 +174,11 @@ def report(
             draw(made, job.metric, f"{reduced}{job.sweep} on {exp.name}", path)
             parent.log_file(path)
             Folder(job.root).write_bytes(f"sweeps/{job.run}.png", path.read_bytes())
-        console.print(f"figure: {without_password(job.root)}/sweeps/{job.run}.png", soft_wrap=True)
+        console.print(f"figure: {escape(without_password(job.root))}/sweeps/{job.run}.png", soft_wrap=True)
     elif made:
         known = ", ".join(dict.fromkeys(name for point in made for name in point.scores if not name.endswith("_ci95")))
-        console.print(f"no figure: no trial has {job.metric}; name another --metric: {known}", soft_wrap=True)
+        line = f"no figure: no trial has {job.metric}; name another --metric: {known}"
+        console.print(line, soft_wrap=True, markup=False)
     if full.json_file:
         said = {
             "sweep": job.sweep,

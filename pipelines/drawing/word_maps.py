@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
+from bownet.nets.receptive_field import ReceptiveField
 from pipelines.drawing.style import DPI
 
 NUMBERED = 3
@@ -22,8 +23,13 @@ Segment = list[tuple[float, float]]
 
 
 def draw_word_maps(
-    images_NHWC: NDArray[np.uint8], words_NHW: NDArray[np.uint16], names: Sequence[str], title: str
+    images_NHWC: NDArray[np.uint8],
+    words_NHW: NDArray[np.uint16],
+    field: ReceptiveField,
+    names: Sequence[str],
+    title: str,
 ) -> Figure:
+    """`field` is what a position sees: a word is painted around its middle, as its patches are cut."""
     across = len(images_NHWC)
     figure = Figure(figsize=(1.75 * across, 4.2), dpi=DPI, layout="constrained")
     figure.suptitle(title)
@@ -33,7 +39,7 @@ def draw_word_maps(
         axes.set_title(short(name), fontsize=7)
         axes.axis("off")
     for axes, image, words in zip(mapped, images_NHWC, words_NHW, strict=True):
-        _overlay(axes, image, words)
+        _overlay(axes, image, words, field)
     return figure
 
 
@@ -43,24 +49,32 @@ def short(name: str) -> str:
     return last if len(last) <= LETTERS else "…" + last[1 - LETTERS :]
 
 
-def _overlay(axes: Axes, image: NDArray[np.uint8], words: NDArray[np.uint16]) -> None:
-    size, (h, w) = image.shape[0], words.shape
+def _overlay(axes: Axes, image: NDArray[np.uint8], words: NDArray[np.uint16], field: ReceptiveField) -> None:
+    ys, xs = (edges(count, field, size) - 0.5 for count, size in zip(words.shape, image.shape[:2], strict=True))
     axes.imshow(image.mean(2), cmap="gray", vmin=0, vmax=255)
     painted = colormaps[SHADES](words * 0.618034 % 1)  # a word has its colour in every image
     painted[..., 3] = 0.5
-    axes.imshow(painted, extent=(-0.5, size - 0.5, size - 0.5, -0.5), interpolation="nearest")
-    scaled = np.array([size / w, size / h])
-    lines = [np.array(segment) * scaled - 0.5 for segment in borders(words)]
+    axes.pcolormesh(xs, ys, painted)
+    lines = [[(xs[int(x)], ys[int(y)]) for x, y in segment] for segment in borders(words)]
     axes.add_collection(LineCollection(lines, colors="white", linewidths=0.6))
     here, counts = np.unique(words, return_counts=True)
     for word in here[np.argsort(-counts, kind="stable")][:NUMBERED]:
         y, x = np.argwhere(words == word)[0]
-        at = ((x + 0.5) * size / w - 0.5, (y + 0.5) * size / h - 0.5)
+        at = (xs[x : x + 2].mean(), ys[y : y + 2].mean())
         outlined = [withStroke(linewidth=1.6, foreground="black")]
         axes.text(
             *at, str(word), fontsize=6, ha="center", va="center", color="white", weight="bold", path_effects=outlined
         )
     axes.axis("off")
+
+
+def edges(count: int, field: ReceptiveField, size: int) -> NDArray[np.float64]:
+    """Where the cells of a row of positions begin and end, in pixels of the image from its corner.
+
+    A cell is a stride wide around the middle of what its position sees; the first and the last reach the border.
+    """
+    between = field.offset + field.stride * (np.arange(1, count) - 0.5)
+    return np.concatenate([[0.0], np.clip(between, 0, size), [float(size)]])
 
 
 def borders(words_HW: NDArray[np.uint16]) -> list[Segment]:

@@ -14,6 +14,7 @@ from importlib import resources
 from typing import Any
 
 from pipelines.findings import findings_of
+from pipelines.gallery import OF
 from pipelines.over_runs import alike
 from pipelines.paper.matching import flat, preset_as
 from pipelines.presets import PRESETS
@@ -31,8 +32,8 @@ from pipelines.store import Artifact, Folder, StoreError
 
 CAPTIONS = {
     "fewshot": "Few-shot accuracy over the number of images of a class.",
-    "rounds": "Linear accuracy over rounds; means over the seeds that the store has.",
-    "vocabulary-size": "Linear accuracy over the number of words; means over the seeds that the store has.",
+    "rounds": "Accuracy over rounds, 0 is the base teacher; means over the seeds that the store has.",
+    "vocabulary-size": "Accuracy over the number of words; means over the seeds that the store has.",
     "words": "Visual words: the patches nearest to each centroid, each from another image.",
     "word-maps": "Training images with their words laid over them; the same word has the same colour everywhere.",
     "health": "How words are used, and how k-means converged.",
@@ -146,12 +147,13 @@ def pictures_of(record: Record, root: str) -> Iterator[tuple[str, str, bytes]]:
         if folder.exists(f"{kind}.png"):
             yield ALL_NETWORKS, kind, folder.read_bytes(f"{kind}.png")
     for row in record.rows:
-        for ref in row.get("artifacts", {}).values():
+        for role, ref in row.get("artifacts", {}).items():
+            model = role.partition(OF)[2] or row["name"]
             try:
                 artifact = _artifact(root, ref)
                 for file in artifact.info.get("figures", ()):
                     kind = re.sub(r"-\d+$", "", file.rpartition(".")[0])  # of pictures-01 and pictures-02
-                    yield row["name"], kind, artifact.read_bytes(file)
+                    yield model, kind, artifact.read_bytes(file)
                 if "words" in artifact.manifest()["inputs"] and artifact.stage_name == "patches":
                     words = _artifact(root, artifact.manifest()["inputs"]["words"])
                     yield row["name"], "health", words.read_bytes("health.png")
@@ -194,11 +196,10 @@ def _stages(record: Record, root: str) -> str:
     seconds = sum(node.seconds for node in built)
     said = f"{len(nodes)} stages: {len(built)} built in {seconds:.0f} s (blue), {len(nodes) - len(built)} found."
     lines = "".join(
-        f"<tr><td>{escape(node.label)}</td><td>{'cached' if node.cached else 'built'}</td>"
-        f"<td>{node.seconds:.1f}</td><td><code>{escape(node.key)}</code></td></tr>"
+        f"<tr><td>{escape(node.label)}</td><td>{node.how}</td><td><code>{escape(node.key)}</code></td></tr>"
         for node in nodes
     )
-    table = f"<table><tr><th>stage</th><th></th><th>seconds</th><th>key</th></tr>{lines}</table>"
+    table = f"<table><tr><th>stage</th><th>built in</th><th>key</th></tr>{lines}</table>"
     return f"""<p>{said}</p><div class="scroll">{draw_graph(nodes)}</div>
 <details><summary>as a table</summary><div class="scroll">{table}</div></details>"""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -9,7 +10,7 @@ from typing import Any
 
 from pipelines.store import Artifact, StoreError
 
-WIDE, HIGH, ACROSS, DOWN = 168, 34, 206, 46
+WIDE, HIGH, ACROSS, DOWN = 192, 34, 230, 46
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,15 @@ class Node:
     key: str
     label: str
     cached: bool
-    seconds: float
+    seconds: float  # what it took to build, in this run or in the one that did; nan if that is gone
     inputs: tuple[str, ...]  # keys
+
+    @property
+    def how(self) -> str:
+        if math.isnan(self.seconds):
+            return "cached"
+        took = f"{self.seconds:.1f} s" if self.seconds < 10 else f"{self.seconds:.0f} s"
+        return f"cached, took {took}" if self.cached else took
 
 
 def nodes_of(stages: Sequence[Mapping[str, Any]], root: str) -> list[Node]:
@@ -28,12 +36,14 @@ def nodes_of(stages: Sequence[Mapping[str, Any]], root: str) -> list[Node]:
         key = str(stage["key"])
         if key in found and not found[key].cached:
             continue
+        cached, seconds = bool(stage["cached"]), float(stage["seconds"])
         try:
-            refs = Artifact(str(stage["name"]), key, root).manifest()["inputs"].values()
+            manifest = Artifact(str(stage["name"]), key, root).manifest()
         except StoreError:  # deleted since
-            refs = ()
-        inputs = tuple(str(ref).rpartition("/")[2] for ref in refs)
-        found[key] = Node(key, str(stage["label"]), bool(stage["cached"]), float(stage["seconds"]), inputs)
+            manifest = {"inputs": {}, "seconds": math.nan}
+        inputs = tuple(str(ref).rpartition("/")[2] for ref in manifest["inputs"].values())
+        seconds = float(manifest["seconds"]) if cached else seconds
+        found[key] = Node(key, str(stage["label"]), cached, seconds, inputs)
     return [*found.values()]
 
 
@@ -75,13 +85,12 @@ def draw_graph(nodes: Sequence[Node]) -> str:
                 bend = (x - x0) / 2
                 curve = f"M{x0},{y0} C{x0 + bend},{y0} {x - bend},{y + HIGH / 2} {x},{y + HIGH / 2}"
                 arrows.append(f'<path class="arrow" d="{curve}"/>')
-        how = "cached" if node.cached else f"{node.seconds:.1f} s"
-        title = f"<title>{escape(node.label)}: {escape(node.key)}, {how}</title>"
+        title = f"<title>{escape(node.label)}: {escape(node.key)}, {node.how}</title>"
         kind = "box" if node.cached else "box built"
         boxes.append(
             f'<g>{title}<rect class="{kind}" x="{x}" y="{y}" width="{WIDE}" height="{HIGH}" rx="4"/>'
             f'<text x="{x + 7}" y="{y + 14}">{escape(node.label[:27])}</text>'
-            f'<text class="soft" x="{x + 7}" y="{y + 28}">{how} · {escape(node.key[:8])}</text></g>'
+            f'<text class="soft" x="{x + 7}" y="{y + 28}">{node.how} · {escape(node.key[:8])}</text></g>'
         )
     width = (max(depth.values(), default=0) + 1) * ACROSS
     height = max(taken.values(), default=1) * DOWN + 8

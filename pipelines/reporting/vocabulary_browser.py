@@ -36,7 +36,7 @@ def browser(patches: Artifact, number: int, room: int = ALL) -> str:
 <label>Sort <select><option value="share">often used first</option><option value="rare">rarest first</option>{purest}\
 <option value="number">by number</option></select></label>
 <output></output></div>
-<div class="detail" hidden></div>
+<div class="detail" role="region" aria-label="an opened word" tabindex="-1" hidden></div>
 <div class="words"></div>
 <div class="tools"><button type="button" class="more">more</button></div>
 </div>

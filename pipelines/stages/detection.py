@@ -32,6 +32,7 @@ from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of, data_of
 from pipelines.stages.scoring import write_score
 from pipelines.stages.shards import Row, for_each_shard
+from pipelines.stages.signed import signed
 from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
 
 CHUNK = 16  # test images of a task, which is what is done again after a crash
@@ -127,7 +128,7 @@ class DetectionScore(ModelStage):
         for page, start in enumerate(range(0, shown, PER_PAGE), 1):
             file = f"pictures-{page:02d}.png"
             figure = self.page(found, truth, range(start, min(start + PER_PAGE, shown)))
-            work.write_via(file, partial(save_png, figure))
+            work.write_via(file, partial(save_png, signed(figure, self.images, whole=True)))
             files.append(file)
         return files
 

@@ -33,13 +33,15 @@ _PIXELS = 1 << 22  # that go through the network at a time: the maps of all taps
 
 @dataclass(frozen=True)
 class Features(ModelStage):
-    """The globally pooled feature is always among them; taps are those that are wanted besides."""
+    """The globally pooled feature is always among them; taps are those that are wanted besides. Figures need test
+    images only."""
 
     images: Artifact
     net: Artifact
     arch: Net = field(metadata=NOT_IN_KEY)  # of the net, for checks and estimates; its weights are an input
     taps: tuple[str, ...] = ()
     pool: Pool = "global"
+    splits: tuple[str, ...] = SPLITS
 
     name = "features"
     title = "features"
@@ -48,7 +50,8 @@ class Features(ModelStage):
     def config(self) -> dict[str, Any]:
         """The same features have the same key, however they were asked for."""
         taps = self.wanted()
-        return {"taps": taps, "pool": self.pool if len(taps) > 1 else None}
+        fewer = {} if self.splits == SPLITS else {"splits": self.splits}
+        return {"taps": taps, "pool": self.pool if len(taps) > 1 else None, **fewer}
 
     def wanted(self) -> list[str]:
         """In the order of the network; an unknown one is refused."""
@@ -60,7 +63,7 @@ class Features(ModelStage):
         self.wanted()
 
     def estimate(self) -> Estimate:
-        count = sum(count_of(self.images, split) for split in SPLITS)
+        count = sum(count_of(self.images, split) for split in self.splits)
         wide = sum(values(*shape, self.pool) for shape in self.shapes().values())
         at_a_time = data_of(self.images).shard_size * wide * 4
         return Estimate(f"{count} images x {wide} values", at_a_time, count * wide * 4)
@@ -75,7 +78,9 @@ class Features(ModelStage):
 
     def build(self, work: Workspace) -> dict[str, Any]:
         shapes = self.shapes()
-        shards = [row for row in self.images.info["shards"] if row["split"] in SPLITS and row["start"] < row["stop"]]
+        shards = [
+            row for row in self.images.info["shards"] if row["split"] in self.splits and row["start"] < row["stop"]
+        ]
         before = fingerprint_of(load_backbone(self.net.local_path("backbone.safetensors")))
         extract = partial(
             _extract, images=self.images, net=self.net, taps=tuple(shapes), pool=self.pool, work=work, sha256=before

@@ -22,11 +22,14 @@ QUERIES, FOUND = 8, 5  # of the picture of neighbours
 
 @dataclass(frozen=True)
 class Gallery(ModelStage):
-    """Figures of one network. `before` are the features of the one that taught it, shown beside its own."""
+    """Figures of one network, those that its inputs allow: without features only its training and its confusions.
+
+    `before` are the features of the one that taught it, shown beside its own.
+    """
 
     images: Artifact
     net: Artifact
-    features: Artifact
+    features: Artifact | None = None
     linear: Artifact | None = None
     before: Artifact | None = None
     before_name: str = field(default="teacher", metadata=NOT_IN_KEY)
@@ -39,7 +42,8 @@ class Gallery(ModelStage):
     def estimate(self) -> Estimate:
         from pipelines.drawing.scatter import MOST
 
-        return Estimate(f"a map of {min(MOST, count_of(self.images, 'test'))} test images", disk_bytes=2 << 20)
+        count = min(MOST, count_of(self.images, "test"))
+        return Estimate(f"a map of {count} test images" if self.features else "curves", disk_bytes=2 << 20)
 
     def build(self, work: Workspace) -> dict[str, Any]:
         return {"figures": on_worker(work, _draw_all, self, work)}
@@ -55,13 +59,18 @@ def _draw_all(gallery: Gallery, work: Workspace) -> list[str]:
     return names
 
 
+def is_labelled(gallery: Gallery) -> bool:
+    return count_of(gallery.images, "test") > 2 and label_obstacle(gallery.images, "test") is None
+
+
 def figures_of(gallery: Gallery) -> dict[str, Callable[[], Any]]:
     """What draws each figure, by name; those that the images do not allow are left out."""
     drawn: dict[str, Callable[[], Any]] = {}
-    labelled = count_of(gallery.images, "test") > 2 and label_obstacle(gallery.images, "test") is None
-    if labelled:
-        drawn["tsne"] = partial(features_map, gallery, "tsne")
-    if count_of(gallery.images, "test") > FOUND:
+    count = count_of(gallery.images, "test") if gallery.features is not None else 0
+    labelled = is_labelled(gallery)
+    if count > 2:
+        drawn["tsne"] = partial(features_map, gallery, "tsne", labelled)
+    if count > FOUND:
         drawn["neighbours"] = partial(neighbours, gallery, labelled)
     if gallery.linear is not None:
         drawn["confusion"] = partial(confusion, gallery, gallery.linear)
@@ -84,15 +93,16 @@ def training(gallery: Gallery) -> Any:
     return draw_curves(gallery.net.read_json("history.json"), f"{gallery.model}: training")
 
 
-def features_map(gallery: Gallery, method: str) -> Any:
-    """Test images by t-SNE or UMAP."""
+def features_map(gallery: Gallery, method: str, labelled: bool) -> Any:
+    """Test images by t-SNE or UMAP, by class where they have any."""
     from pipelines.drawing.scatter import MOST, draw_scatter, embed
 
-    labels = labels_of(gallery.images, "test")
+    names = [str(name) for name in gallery.images.info["categories"]] if labelled else ["test images"]
+    labels = labels_of(gallery.images, "test") if labelled else np.zeros(count_of(gallery.images, "test"), np.int64)
     rows = np.sort(np.random.default_rng(gallery.seed).permutation(len(labels))[:MOST])
     points = embed(_features(gallery.features)[rows], method, gallery.seed)
     title = f"{gallery.model}: {METHODS[method]} of {len(rows)} test images"
-    return draw_scatter(points, labels[rows], [str(name) for name in gallery.images.info["categories"]], title)
+    return draw_scatter(points, labels[rows], names, title)
 
 
 def neighbours(gallery: Gallery, labelled: bool) -> Any:
@@ -121,5 +131,6 @@ def _some_of_each(labels: Any, count: int, seed: int) -> list[int]:
     return [int(i) for i in dict.fromkeys(order.tolist())][: min(QUERIES, count)]
 
 
-def _features(features: Artifact) -> Any:
+def _features(features: Artifact | None) -> Any:
+    assert features is not None
     return read_features(features, "test", features.info["pooled"]).numpy().copy()

@@ -44,7 +44,7 @@ class WordPatches(ModelStage):
 
     name = "patches"
     title = "patches of words"
-    version = 2
+    version = 3
 
     def estimate(self) -> Estimate:
         looked_at = min(IMAGES, count_of(self.images, "train"))

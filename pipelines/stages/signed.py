@@ -11,9 +11,11 @@ from pipelines.stages.pictures import count_of, data_of
 from pipelines.store import Artifact
 
 
-def signed(figure: Any, images: Artifact) -> Any:
+def signed(figure: Any, images: Artifact, whole: bool = False) -> Any:
+    """`whole` images are looked at as they are, not cut to one size."""
     from pipelines.drawing.style import sign
 
     data = data_of(images)
-    sign(figure, f"{data.kind}: {count_of(images, 'train'):,} training images of {data.image_size} pixels")
+    size = "" if whole else f" of {data.image_size} pixels"
+    sign(figure, f"{data.kind}: {count_of(images, 'train'):,} training images{size}")
     return figure

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from bownet.nets.receptive_field import receptive_field
 from pipelines.stages.pictures import clean_view, data_of, names_of, row_reader, shard_labels, shards_of
-from pipelines.stages.shards import Row
+from pipelines.stages.shards import Row, teacher_of
 from pipelines.store import Artifact
 
 IMAGES = 6
@@ -19,8 +20,11 @@ def word_maps_figure(images: Artifact, words: Artifact, title: str) -> Any:
     chosen, data = some_images(images, IMAGES), data_of(images)
     rows = np.array([row["start"] + i for row, i in chosen])
     pixels = row_reader(images, "train")(rows, lambda content, _: clean_view(content, data))
+    assert words.stage is not None
+    made_from = words.stage.inputs()
+    field = receptive_field(teacher_of(made_from["teacher"]), made_from["vocabulary"].info["tap"])
     maps = np.stack([np.asarray(words.read_npy(f"{row['name']}.words.npy")[i, 0]) for row, i in chosen])
-    return draw_word_maps(pixels, maps, [names_of(images, row)[i] for row, i in chosen], title)
+    return draw_word_maps(pixels, maps, field, [names_of(images, row)[i] for row, i in chosen], title)
 
 
 def some_images(images: Artifact, count: int) -> list[tuple[Row, int]]:

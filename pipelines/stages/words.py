@@ -16,6 +16,7 @@ from bownet.words.vocabulary import feature_maps
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of, data_of, names_of, pixels_of, shard_labels, shards_of
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
+from pipelines.stages.signed import signed
 from pipelines.stages.vocabulary import BuildVocabulary, vocabulary_of
 from pipelines.store import Artifact, Estimate, Workspace
 
@@ -58,7 +59,7 @@ class Quantize(ModelStage):
             drift=_total([row["drift"] for row in done]),
         )
         work.write_json("health.json", found.to_json())
-        work.write_via("health.png", partial(save_png, draw_health(found, self.model)))
+        work.write_via("health.png", partial(save_png, signed(draw_health(found, self.model), self.images)))
         return {
             "shards": [row["name"] for row in done],
             "shape": list(work.read_npy(done[0]["name"]).shape[1:]),

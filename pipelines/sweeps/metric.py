@@ -13,10 +13,10 @@ from pipelines.store import Store
 
 def metric_of(named: str | None, exps: Sequence[Experiment]) -> str:
     """The metric of that name, or the first evaluator's. One that no experiment can have is refused."""
-    metric = named or _usual(exps[0])
+    metric = named or usual_metric(exps[0])
     if any(_may_have(exp, metric) for exp in exps):
         return metric
-    usual = ", ".join(dict.fromkeys(map(_usual, exps)))
+    usual = ", ".join(dict.fromkeys(map(usual_metric, exps)))
     raise ValueError(f"metric={metric}: the evaluators of these trials do not give it; name one such as {usual}")
 
 
@@ -30,7 +30,7 @@ def check_judged(metric: str, exps: Sequence[Experiment], store: Store) -> None:
         raise ValueError(f"metric={metric}: {reasons[0]}")
 
 
-def _usual(exp: Experiment) -> str:
+def usual_metric(exp: Experiment) -> str:
     """The linear classifier's where there is one: of the last tap, if it has taps of its own."""
     names = {
         "linear": f"linear/{_last(exp.linear.taps)}top1",

@@ -13,6 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from evaluation.interval import Interval, interval
+from pipelines.over_runs import bars_of, half_of
+from pipelines.progress import print_whole
 from pipelines.records import Record
 from pipelines.reporting.marks import Footnotes
 from pipelines.results import columns_of, heading
@@ -74,7 +76,7 @@ def show(points: Sequence[Summary], records: Sequence[Record], title: str, conso
         cells = [cell(point, evaluator, metric) for evaluator, metric in columns]
         of = f"{point.model}, seed{'s' * (len(point.seeds) > 1)} {' '.join(map(str, point.seeds))}"
         table.add_row(f"{escape(point.label)}\n[dim]{escape(of)}[/dim]", *cells)
-    console.print(table)
+    print_whole(table, console)
     for line in footnotes.lines:
         console.print(escape(line), highlight=False, soft_wrap=True)
 
@@ -90,7 +92,7 @@ def draw(points: Sequence[Summary], metric: str, title: str, path: Path) -> None
     from pipelines.drawing.style import sign
 
     shown = [point for point in points if metric in point.scores]
-    scores = [(point.scores[metric].mean, point.scores[metric].half or 0.0) for point in shown]
+    scores = [(point.scores[metric].mean, half_of(point.scores[metric])) for point in shown]
     title, y = textwrap.fill(title, 60), f"{heading(metric)}, %"
     if axis := axis_of(shown):
         name, x = axis
@@ -100,7 +102,7 @@ def draw(points: Sequence[Summary], metric: str, title: str, path: Path) -> None
         labels = [textwrap.fill(point.label, 36) for point in shown]
         figure = draw_named([(label, *score) for label, score in zip(labels, scores, strict=True)], title, y)
     seeds = sorted({seed for point in shown for seed in point.seeds})
-    sign(figure, f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; bars are 95% intervals over seeds")
+    sign(figure, f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; {bars_of([half for _, half in scores])}")
     save_png(figure, path)
 
 

@@ -1,5 +1,6 @@
 """Every piece of Python that README and documentation show is run, with the files and names that its page speaks of."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +93,30 @@ def judging() -> dict[str, Any]:
     store = Store("store")
     names = {"Evaluator": Evaluator, "MineScore": Artifact}  # the latter is only named
     return names | {"one": store.get(Episodes(1)), "other": store.get(Episodes(2)), "outputs": [found, nothing]}
+
+
+def too_shallow(text: str) -> list[str]:
+    """What stands below an item of a list and is indented by less than Python-Markdown's four: the list ends there."""
+    found, code, before = [], "", ""
+    for line in text.splitlines():
+        fence = re.match(r"( *)(```)", line)
+        if re.match(r" {1,3}[^ ]", line) and (fence or not before.strip()) and not code:
+            found.append(line)
+        if fence:
+            code = "" if code else fence[2]
+        before = line
+    return found
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_lists_go_on_behind_their_code(page: Path) -> None:
+    assert not too_shallow(page.read_text("utf-8"))
+
+
+def test_a_shallow_indent_is_found() -> None:
+    text = "1. one\n\n   ```python\n  x\n   ```\n\n   more\n2. two\n   lines"
+    assert too_shallow(text) == ["   ```python", "   more"]
+    assert too_shallow("1. one\n\n    ```\n\n  x\n    ```\n\n    more\n") == []
 
 
 GIVEN: dict[str, Callable[[], dict[str, Any]]] = {

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import ray
+import torch
 
 from pipelines import export
 from pipelines.ending import answered
@@ -59,6 +60,12 @@ def test_where_nothing_can_be_written_the_line_says_how_to_see_it(
     [
         (ValueError("vocabulary.size=1: use 2..65536"), "error: vocabulary.size=1: use 2..65536\n", 2),
         (FileNotFoundError(2, "No such file", "a.json"), "error: [Errno 2] No such file: 'a.json'\n", 2),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 16"),
+            "error: memory: a GPU's is full (CUDA out of memory); use a smaller batch for what was running, such as "
+            "--student.optimiser.batch 64, or --student.optimiser.accumulate 2, which computes it in parts\n",
+            2,
+        ),
         (KeyboardInterrupt(), "interrupted; the same command continues where this one stopped\n", 130),
     ],
 )
@@ -76,6 +83,13 @@ def test_a_cluster_that_failed_is_no_defect(tmp_path: Path, capsys: pytest.Captu
     said = capsys.readouterr().err
     assert said.startswith("error: cluster: WorkerCrashedError: The worker died unexpectedly")
     assert "; the same command goes on from what is finished; the traceback is in " in said
+    full = ray.exceptions.OutOfMemoryError("Task was killed due to the node running low on memory.\nMemory on the node")
+    assert answered(raising(full), there) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "error: cluster: a node's memory was full, and Ray ended a task there; use a larger --resources"
+    )
+    assert said.count("\n") == 1
     assert answered(raising(stalled("words", 3)), there) == 1
     assert capsys.readouterr().err.startswith("error: words: no sign of life for 3 s. ")
 

@@ -1,5 +1,6 @@
 """The programs of examples/, as they stand there."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import timm
 import torch
 from conftest import ROOT, environment
 from PIL import Image
+
+from pipelines.records import Record, write_record
 
 
 def run(example: str, *arguments: str | Path) -> str:
@@ -26,6 +29,27 @@ def test_words_of_my_images(smoke: dict[str, Any], tmp_path: Path) -> None:
     lines = run("words_of_my_images.py", "--store", smoke["store"], tmp_path).splitlines()
     assert [line.partition(":")[0] for line in lines] == ["mine-0.jpg", "mine-1.jpg"]
     assert all("of 16 words; most often" in line for line in lines)
+
+
+def test_words_need_a_student_and_images(smoke: dict[str, Any], tmp_path: Path) -> None:
+    """Mistakes are answered in one line; of a store whose last run judged other networks, the last student is taken."""
+    images, empty, store = tmp_path / "images", tmp_path / "empty", tmp_path / "store"
+    images.mkdir()
+    empty.mkdir()
+    shutil.copytree(smoke["store"], store, ignore=shutil.ignore_patterns("pages", "mlflow*"))
+    Image.fromarray(np.zeros((20, 20, 3), np.uint8)).save(images / "a.png")
+    random = {"name": "random", "metrics": {}, "protocol": {}, "artifacts": {"backbone": "random-net/none"}}
+    write_record(str(store), Record("later", {"seed": 0}, [random], 1.0, finished="2999-01-01T00:00:00+00:00"))
+    assert "a.png: " in run("words_of_my_images.py", "--store", store, images)
+    for said, *arguments in (
+        ("holds no finished run that trained a student", "--store", empty, images),
+        ("holds no JPEG or PNG files", "--store", store, empty),
+        ("is no folder", "--store", store, tmp_path / "none"),
+    ):
+        command = [sys.executable, str(ROOT / "examples/words_of_my_images.py"), *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment(), cwd=ROOT)
+        assert (done.returncode, done.stderr.count("error: ")) == (2, 1)
+        assert said in done.stderr
 
 
 def test_a_new_task_learns() -> None:

@@ -1,10 +1,12 @@
 """figures.py as people run it, on the store of a real run: every kind as a picture, and what it refuses."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import ROOT, environment
 from PIL import Image
@@ -15,7 +17,7 @@ from pipelines import figures
 from pipelines.drawing.lines import draw_named
 from pipelines.evaluators import Row
 from pipelines.figure_kinds import KINDS, Of
-from pipelines.over_runs import alike, points
+from pipelines.over_runs import alike, bars_of, points
 from pipelines.presets import PRESETS
 from pipelines.records import Record
 from pipelines.run_figures import write_figures
@@ -91,9 +93,11 @@ def test_some_words(smoke: dict[str, Any], tmp_path: Path, monkeypatch: pytest.M
     assert 1.6 < heights[1] / heights[0] < 2.1
 
 
-def recorded(settings: dict[str, Any], seed: int, size: int, scores: dict[str, float]) -> Record:
+def recorded(
+    settings: dict[str, Any], seed: int, size: int, scores: dict[str, float], metric: str = "linear/top1"
+) -> Record:
     changed = {**settings, "seed": seed, "vocabulary": {**settings["vocabulary"], "size": size}}
-    rows = [{"name": name, "metrics": {"linear/top1": score}} for name, score in scores.items()]
+    rows = [{"name": name, "metrics": {metric: score}} for name, score in scores.items()]
     return Record(f"{seed}-{size}", changed, rows, 1.0)
 
 
@@ -112,14 +116,34 @@ def test_points_are_means_over_seeds_with_intervals() -> None:
     assert [half for _, _, half in made] == pytest.approx([6.353, 6.353], abs=1e-3)
 
 
-@pytest.mark.parametrize(("kind", "ticks"), [("rounds", ["1", "2"]), ("vocabulary-size", ["4", "8"])])
-def test_scores_over_runs(kind: str, ticks: list[str]) -> None:
+@pytest.mark.parametrize(("kind", "ticks"), [("rounds", ["0", "1", "2"]), ("vocabulary-size", ["4", "8"])])
+@pytest.mark.parametrize("metric", ["linear/top1", "linear/block2/top1"])
+def test_scores_over_runs(kind: str, ticks: list[str], metric: str) -> None:
+    """Also of a linear classifier on named taps, which has no score of the pooled feature."""
     settings = PRESETS["smoke"]().model_dump(mode="json")
-    scores = {"BoWNet": 50.0, "BoWNet x2": 52.0}
-    runs = [recorded(settings, seed, k, scores) for seed in (0, 1) for k in (4, 8)]
+    if metric == "linear/block2/top1":
+        settings["linear"]["taps"] = ["block1", "block2"]
+    scores = {"random": 5.0, "RotNet": 40.0, "BoWNet": 50.0, "BoWNet x2": 52.0}
+    runs = [recorded(settings, seed, k, scores, metric) for seed in (0, 1) for k in (4, 8)]
     figure = KINDS[kind](Of(runs[0], Row("BoWNet x2", {}), runs))
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ticks
+    assert axes.get_ylabel() == f"{metric.replace('/', ' ')}, %"
+    assert axes.get_xlabel().endswith("\nbars: 95% intervals over seeds")
+    with pytest.raises(ValueError, match=f"metric=knn/top1_20: run 0-4 has no such score; .*: {metric}$"):
+        KINDS[kind](Of(runs[0], Row("BoWNet x2", {}), runs, metric="knn/top1_20"))
+
+
+def test_one_seed_has_no_bar() -> None:
+    settings = PRESETS["smoke"]().model_dump(mode="json")
+    runs = [recorded(settings, 0, 4, {"RotNet": 40.0, "BoWNet": 50.0, "BoWNet x2": 52.0})]
+    (axes,) = KINDS["rounds"](Of(runs[0], Row("BoWNet x2", {}), runs)).axes
+    (container,) = axes.containers
+    _, caps, (bars,) = container
+    assert [len(segment) for segment in bars.get_segments()] == [0, 0, 0]
+    assert np.isnan([np.array(cap.get_ydata(), float) for cap in caps]).all()
+    assert axes.get_xlabel() == "round\nno bars: one seed"
+    assert bars_of([1.0, math.nan]) == "bars: 95% intervals over seeds, none where there is one"
 
 
 def test_a_run_has_the_figures_that_its_scores_allow(tmp_path: Path) -> None:

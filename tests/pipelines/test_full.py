@@ -82,6 +82,16 @@ def test_backbones_can_be_taken_away(smoke: dict[str, Any]) -> None:
     assert backbone.input_mean.tolist() != [0.5, 0.5, 0.5]  # the statistics of the images went with it
 
 
+def test_brackets_in_a_name_and_in_a_path_are_text(smoke: dict[str, Any], tmp_path: Path) -> None:
+    store = tmp_path / "[old]" / "store"
+    shutil.copytree(smoke["store"], store, ignore=shutil.ignore_patterns("mlflow.db"))
+    done = run_full("smoke", "--store", store, "--name", "a[/b]", figures=True)
+    assert done.returncode == 0, done.stderr
+    assert "a[/b]: every one of 20 stages is cached" in done.stdout
+    assert f"All of it on one page: {store}/pages/" in done.stdout
+    assert f"sqlite:///{store}/mlflow.db" in done.stdout
+
+
 def test_a_second_run_is_cached_quick_and_equal(smoke: dict[str, Any], tmp_path: Path) -> None:
     started = time.monotonic()
     done = run_full("smoke", "--store", smoke["store"], "--json", tmp_path / "again.json")

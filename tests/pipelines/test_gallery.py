@@ -4,16 +4,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
 from PIL import Image
 
 from bownet.config import Data, Net, Vocabulary
+from bownet.nets.receptive_field import ReceptiveField
+from pipelines import figures, gallery
+from pipelines.command_line import parse
 from pipelines.drawing.lines import draw_lines
 from pipelines.drawing.neighbours import nearest
 from pipelines.drawing.save import save
 from pipelines.drawing.style import sign
-from pipelines.drawing.word_maps import borders, short
+from pipelines.drawing.word_maps import borders, draw_word_maps, edges, short
 from pipelines.drawing.words import chosen
+from pipelines.evaluators import Row
+from pipelines.full import experiment
+from pipelines.gallery import with_figures
 from pipelines.machine import Machine
+from pipelines.plan import Plan
 from pipelines.stages.features import Features
 from pipelines.stages.gallery import Gallery
 from pipelines.stages.images import Images
@@ -40,6 +48,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, machine: Machine) -> dict[str
     return {
         "images": images,
         "words": words,
+        "features": features,
+        "few": store.get(Features(images, net, NET, splits=("test",), model="random")),
         "patches": store.get(WordPatches(images, net, vocabulary, words, model="BoWNet")),
         "gallery": store.get(Gallery(images, net, features, before=features, before_name="same", model="random")),
     }
@@ -83,6 +93,53 @@ def test_figures_are_pictures(made: dict[str, Artifact]) -> None:
                 assert min(picture.size) > 300
 
 
+def test_features_of_test_images_only_are_the_same_and_are_kept_apart(made: dict[str, Artifact]) -> None:
+    whole, few = made["features"], made["few"]
+    assert whole.key != few.key
+    assert [name for name in few.folder.files() if name.endswith(".npy")] == ["test.pool.npy"]
+    np.testing.assert_array_equal(few.read_npy("test.pool.npy"), whole.read_npy("test.pool.npy"))
+
+
+def test_images_without_labels_have_a_map_and_neighbours(tmp_path: Path, machine: Machine) -> None:
+    for i, pixels in enumerate(np.random.default_rng(0).integers(0, 255, (40, 16, 16, 3), np.uint8)):
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+    store = Store(tmp_path / "store", machine=machine)
+    images = store.get(Images(Data(kind="folder", path=str(tmp_path), labels="none", image_size=16)))
+    net = store.get(RandomNet(NET, 0, images, model="random"))
+    (row,) = with_figures([Row("random", {"backbone": net}, arch=NET)], store)
+    assert row.artifacts["gallery"].info["figures"] == ["tsne.png", "neighbours.png"]
+
+
+def planned(root: Path, *settings: str) -> list[Row]:
+    plan = Plan(Store(root))
+    return with_figures(experiment(parse(None, ["smoke", "--rounds", "2", *settings]).experiment, plan), plan)
+
+
+def test_figures_need_no_evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is judged by nothing has features of test images for them; who is not judged at all has curves."""
+    (last,) = planned(tmp_path, "--judged", "last", "--evaluators", "finetune")
+    assert {"features", "gallery", "gallery of RotNet", "gallery of BoWNet"} <= last.artifacts.keys()
+    assert last.artifacts["features"].stage.splits == ("test",)  # type: ignore[union-attr]
+    monkeypatch.setattr(gallery, "MOST_TEST", 100)  # of 120
+    (last,) = planned(tmp_path, "--judged", "last", "--evaluators", "finetune")
+    assert "features" not in last.artifacts
+    assert last.artifacts["gallery"].stage.features is None  # type: ignore[union-attr]
+
+
+def test_a_network_that_was_not_judged_is_meant_by_the_key_of_its_curves(tmp_path: Path) -> None:
+    (last,) = planned(tmp_path, "--judged", "last")
+    meant = figures.meant(last, last.artifacts["gallery of RotNet"].key[:8])
+    assert (meant.name, meant.artifacts["gallery"]) == ("RotNet", last.artifacts["gallery of RotNet"])
+    assert figures.meant(last, last.artifacts["gallery"].key) is last
+    assert figures.meant(last, "") is last
+
+
+def test_an_online_classifier_has_its_confusions_drawn(tmp_path: Path) -> None:
+    for row in planned(tmp_path, "--linear.features", "online", "--evaluators", "linear"):
+        assert row.artifacts["gallery"].stage.linear == row.artifacts["linear"]  # type: ignore[union-attr]
+        assert not any(role.startswith("gallery of") for role in row.artifacts)
+
+
 def test_images_with_word_maps_are_of_several_shards_and_classes(made: dict[str, Artifact]) -> None:
     some = some_images(made["images"], 6)
     assert [row["name"] for row, _ in some] == ["train-00000"] * 2 + ["train-00001"] * 2 + ["train-00002"] * 2
@@ -94,6 +151,20 @@ def test_borders_between_words_by_hand() -> None:
     """Of [[1, 1], [1, 2]]: left of the 2 and above it."""
     words = np.array([[1, 1], [1, 2]], np.uint16)
     assert borders(words) == [[(1.0, 1.0), (1.0, 2.0)], [(1.0, 1.0), (2.0, 1.0)]]
+
+
+def test_words_are_painted_where_their_patches_are_cut() -> None:
+    """Three positions, a stride of 2 and a first middle of 0.5, on 6 pixels: middles are at 0.5, 2.5 and 4.5."""
+    field = ReceptiveField(side=13, stride=2, offset=0.5)
+    assert edges(3, field, 6).tolist() == [0, 1.5, 3.5, 6]
+    assert edges(3, ReceptiveField(13, 2, 1.0), 6).tolist() == [0, 2, 4, 6]  # cells of a stride from the corner on
+    words = np.array([[1, 1, 1], [1, 2, 1], [1, 1, 1]], np.uint16)
+    axes = draw_word_maps(np.zeros((1, 6, 6, 3), np.uint8), words[None], field, ["a"], "made").axes[1]
+    assert (axes.get_xlim(), axes.get_ylim()) == ((-0.5, 5.5), (5.5, -0.5))  # as imshow has it: pixel 0 around 0
+    (lines,) = [one for one in axes.collections if isinstance(one, LineCollection)]
+    corners = {(float(x), float(y)) for segment in lines.get_segments() for x, y in segment}
+    assert corners == {(x, y) for x in (1.0, 3.0) for y in (1.0, 3.0)}
+    assert [text.get_position() for text in axes.texts] == [(0.25, 0.25), (2.0, 2.0)]
 
 
 def test_long_names_are_shortened_at_their_beginning() -> None:

@@ -14,7 +14,7 @@ from conftest import ROOT
 from pipelines.command_line import parse
 from pipelines.records import Record, read_records, write_record
 from pipelines.reporting.page import page_of
-from pipelines.reporting.stage_graph import Node, depths, needed_arrows
+from pipelines.reporting.stage_graph import Node, depths, draw_graph, needed_arrows, nodes_of
 from pipelines.reporting.vocabulary_browser import browser as vocabulary_browser
 from pipelines.reporting.vocabulary_browser import data_that_fit, in_script, in_turns
 from pipelines.store import Artifact, Folder
@@ -69,6 +69,13 @@ def test_every_figure_tells_its_run_and_scale(file: Path, record: Record) -> Non
     assert all(f"smoke, tiny scale, seed 0, run {record.run[:8]}</small>" in caption for caption in captions)
 
 
+def test_every_stage_signs_what_it_draws() -> None:
+    """Each `save_png` of a stage is given a figure with the line that tells its images."""
+    drawn = re.compile(r"partial\(save_png, (\w+)")
+    found = [name for file in (ROOT / "pipelines/stages").glob("*.py") for name in drawn.findall(file.read_text())]
+    assert found == ["signed"] * 5  # gallery, patches, predictions, words, detection
+
+
 def test_pages_of_detections_have_a_caption(tmp_path: Path) -> None:
     folder = Folder(str(tmp_path), "artifacts/detection/k")
     folder.write_json("manifest.json", {"info": {"figures": ["pictures-01.png"]}, "inputs": {}})
@@ -76,6 +83,15 @@ def test_pages_of_detections_have_a_caption(tmp_path: Path) -> None:
     row = {"name": "R50", "metrics": {}, "protocol": {}, "artifacts": {"detection": "detection/k"}}
     page = page_of(Record("r", {"seed": 0}, [row], 1.0), str(tmp_path))
     assert 'alt="R50: Objects found in test images."' in page
+
+
+def test_curves_of_a_network_without_a_row_have_its_name(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path), "artifacts/gallery/k")
+    folder.write_json("manifest.json", {"info": {"figures": ["training.png"]}, "inputs": {}})
+    folder.write_bytes("training.png", b"")
+    row = {"name": "BoWNet", "metrics": {}, "protocol": {}, "artifacts": {"gallery of RotNet": "gallery/k"}}
+    page = page_of(Record("r", {"seed": 0}, [row], 1.0), str(tmp_path))
+    assert 'alt="RotNet: Training, epoch by epoch."' in page
 
 
 def test_numbers_beside_the_paper_link_to_runs_on_the_page(tmp_path: Path) -> None:
@@ -106,6 +122,18 @@ def test_a_graph_has_only_the_arrows_that_it_needs() -> None:
     assert needed_arrows(nodes) == {"a": [], "b": ["a"], "c": ["b"]}
 
 
+def test_a_cached_stage_tells_what_it_took_when_it_was_built(tmp_path: Path) -> None:
+    Folder(str(tmp_path), "artifacts/words/k").write_json("manifest.json", {"inputs": {}, "seconds": 41.2})
+    stage = {"name": "words", "key": "k", "label": "BoWNet: words", "cached": True, "seconds": 0.01}
+    gone = {**stage, "name": "student", "key": "gone"}
+    found, lost = nodes_of([stage, gone], str(tmp_path))
+    assert (found.how, lost.how) == ("cached, took 41 s", "cached")
+    built = {**stage, "cached": False, "seconds": 7.26}
+    (node,) = nodes_of([stage, built], str(tmp_path))
+    assert node.how == "7.3 s"
+    assert "cached, took 41 s · k</text>" in draw_graph([found])
+
+
 def test_claims_stand_on_the_page_of_the_experiment_that_was_studied(tmp_path: Path) -> None:
     """The recorded study, whose three seeds have BoWNet 6.1 points above RotNet; with another setting, none is."""
     for file in (ROOT / "docs" / "findings").glob("*.json"):
@@ -131,7 +159,7 @@ def words_by_hand() -> list[dict[str, Any]]:
         {
             "word": i,
             "share": (i + 1) / 20100,
-            "class": ("cat", "dog", "bird")[i % 3],
+            "class": ("cat", "dog", "7 birds")[i % 3],
             "purity": 1 - abs(i - 100) / 400,
             "images": [f"image {i // 2}"],
             "sources": [i // 2],
@@ -175,7 +203,8 @@ def heard(page: Any) -> tuple[list[str], list[str]]:
     return said, asked
 
 
-def test_words_are_sorted_filtered_and_continued(browser: Any, record: Record, tmp_path: Path) -> None:
+def page_with_words(record: Record, tmp_path: Path) -> str:
+    """Where a page is that has the words that are made by hand, with the sections of a real one below them."""
     folder = Folder(str(tmp_path), "artifacts/patches/k")
     folder.write_json("words.json", words_by_hand())
     folder.write_npy("patches.npy", np.zeros((WORDS, 16, 4, 4, 3), np.uint8))
@@ -184,10 +213,13 @@ def test_words_are_sorted_filtered_and_continued(browser: Any, record: Record, t
     made = vocabulary_browser(Artifact("patches", "k", str(tmp_path)), 0)
     around = page_of(replace(record, rows=[], stages=[]), str(tmp_path))
     (tmp_path / "page.html").write_text(around.replace("<main>", f"<main>{made}"))
+    return (tmp_path / "page.html").as_uri()
 
+
+def test_words_are_sorted_filtered_and_continued(browser: Any, record: Record, tmp_path: Path) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     said, _ = heard(page)
-    page.goto((tmp_path / "page.html").as_uri())
+    page.goto(page_with_words(record, tmp_path))
     words, count, more = page.locator(".word"), page.locator("output"), page.get_by_role("button", name="more")
 
     def first(n: int) -> list[int]:
@@ -213,7 +245,35 @@ def test_words_are_sorted_filtered_and_continued(browser: Any, record: Record, t
     assert spot["y"] - image["y"] == pytest.approx(image["height"] / 4, abs=1)
     assert spot["x"] - image["x"] == pytest.approx(image["width"] / 2, abs=1)
     assert spot["width"] == pytest.approx(image["width"] / 2, abs=1)
+    page.get_by_label("Find").fill("7")
+    assert first(2) == [7]  # nothing of the class that has a 7 in its name
+    page.get_by_label("Find").fill("7 b")
+    assert first(2) == [2, 5]
     assert said == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 800), (1280, 900)])
+def test_an_opened_word_is_in_sight_and_has_the_focus(
+    browser: Any, record: Record, tmp_path: Path, width: int, height: int
+) -> None:
+    """Of a word far below, on a phone and on a desk: the panel begins below the bar, and Escape leads back."""
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.goto(page_with_words(record, tmp_path))
+    word, detail = page.locator(".word").nth(60), page.locator(".detail")
+    word.scroll_into_view_if_needed()
+    page.get_by_role("button", name="more").scroll_into_view_if_needed()
+    word.focus()
+    page.keyboard.press("Enter")
+    bar, panel = page.locator("nav").bounding_box(), detail.bounding_box()
+    assert bar["y"] == 0
+    assert bar["height"] <= panel["y"] <= bar["height"] + 40
+    assert panel["y"] + 200 < height
+    assert detail.evaluate("one => one === document.activeElement")
+    page.keyboard.press("Escape")
+    assert detail.is_hidden()
+    assert word.evaluate("one => one === document.activeElement")
+    box = word.bounding_box()
+    assert bar["height"] <= box["y"] < height
 
 
 def test_on_a_desk_and_on_paper(browser: Any, file: Path) -> None:

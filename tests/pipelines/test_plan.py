@@ -1,10 +1,12 @@
 """Plans: which settings change which keys, and what is refused before anything starts."""
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from bownet.config import Experiment
 from pipelines.command_line import parse, start_of
@@ -79,6 +81,19 @@ class Huge(Stage):
 
     def estimate(self) -> Estimate:
         return Estimate("much", disk_bytes=10**18)
+
+
+def test_a_plan_in_a_file_is_whole_and_its_store_has_its_brackets(tmp_path: Path) -> None:
+    text = io.StringIO()
+    root = tmp_path / ("[old]" + "a" * 90) / "store"
+    plan = Plan(Store(root))
+    experiment(PRESETS["demo"](), plan)
+    plan.show(Console(file=text, width=80))
+    lines = text.getvalue().splitlines()
+    assert lines[0] == f"{len(plan.steps)} stages, {len(plan.steps)} to do, store {root}"
+    for step in plan.steps:
+        keys = " ".join(one.key[:8] for one in step.stage.inputs().values())
+        assert any(step.stage.label in line and step.artifact.key[:8] in line and keys in line for line in lines)
 
 
 def test_a_disk_that_is_too_small_is_refused_with_both_numbers(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.program import Both
-from pipelines.progress import Board, Display, describe, new_console
+from pipelines.progress import Board, Display, describe, new_console, print_whole
 from pipelines.store import Artifact, Stage, Store, Workspace
 
 
@@ -30,6 +30,15 @@ class Work(Stage):
 
     def build(self, work: Workspace) -> dict[str, Any]:
         return {}
+
+
+@dataclass(frozen=True)
+class Named(Work):
+    text: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.text
 
 
 def epoch(number: int, **more: float) -> dict[str, Any]:
@@ -52,6 +61,34 @@ def test_a_record_in_words() -> None:
 def shown(**options: Any) -> tuple[Display, io.StringIO]:
     text = io.StringIO()
     return Display(Console(file=text, width=200), total=12, **options), text
+
+
+def test_lines_are_not_folded_and_brackets_are_text() -> None:
+    """A name such as `a[/b]` would end as an error of markup, `[old]` would vanish; a log has no width to fold at."""
+    text = io.StringIO()
+    display = Display(Console(file=text, width=80), total=12)
+    stage, artifact = Named("a[/b] [old] " * 4), Artifact("work", "k" * 40, "/store")
+    display.on_start(stage, artifact)
+    display.on_waiting(stage, artifact, "somebody on a machine with a long name")
+    display.on_done(stage, artifact, cached=False, seconds=1.2)
+    lines = text.getvalue().splitlines()
+    assert len(lines) == 3
+    assert all("a[/b] [old] a[/b]" in line for line in lines)
+    assert lines[-1].endswith("work/" + "k" * 40)
+
+
+def test_a_table_is_as_wide_as_it_must_be_where_there_is_no_terminal() -> None:
+    table = Table("a", "b")
+    table.add_row("x" * 90, "y" * 90)
+    text = io.StringIO()
+    console = Console(file=text, width=80)
+    print_whole(table, console)
+    assert "x" * 90 in text.getvalue()
+    assert "y" * 90 in text.getvalue()
+    assert console.width == 80
+    narrow = io.StringIO()
+    print_whole(table, Console(file=narrow, width=80, force_terminal=True, color_system=None))
+    assert max(map(len, narrow.getvalue().splitlines())) <= 80
 
 
 def test_a_log_gets_a_line_per_stage_and_few_between() -> None:

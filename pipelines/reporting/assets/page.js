@@ -24,17 +24,20 @@ for (const browser of document.querySelectorAll("[data-words]")) {
 
   function wanted() {
     const text = find.value.trim().toLowerCase();
-    const hit = (w) => !text || String(w.word) === text || (w.class !== null && w.class.toLowerCase().includes(text));
+    const number = /^\d+$/.test(text);  // a class may have digits in its name; who types digits only means a word
+    const named = (w) => w.class !== null && w.class.toLowerCase().includes(text);
+    const hit = (w) => !text || (number ? w.word === Number(text) : named(w));
     return data.words.filter(hit).sort(by[order.value]);
   }
 
   function open(w, button) {
     if (chosen) chosen.setAttribute("aria-pressed", "false");
-    if (chosen === button) { chosen = null; detail.hidden = true; return; }
+    if (chosen === button) { chosen = null; detail.hidden = true; button.focus(); return; }
     chosen = button;
     button.setAttribute("aria-pressed", "true");
     const close = element("button", { type: "button", textContent: "close" });
-    close.onclick = () => { open(w, button); button.focus(); };
+    close.onclick = () => open(w, button);
+    detail.onkeydown = (event) => { if (event.key === "Escape") open(w, button); };
     const sources = element("div", { className: "sources" });
     w.sources.forEach((source, i) => {
       const image = element("img", { src: data.sources[source], alt: `image ${w.images[i]}` });
@@ -53,7 +56,8 @@ for (const browser of document.querySelectorAll("[data-words]")) {
           element("p", { className: "soft", textContent: "The images that these patches are from, in the same order; a frame is around each patch:" }),
           sources)));
     detail.hidden = false;
-    detail.scrollIntoView({ block: "nearest" });
+    detail.focus({ preventScroll: true });
+    detail.scrollIntoView({ block: "start" });
   }
 
   function draw() {
