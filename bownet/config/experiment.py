@@ -38,6 +38,16 @@ class Experiment(Protocols):
             raise ValueError(f"per_round has {len(self.per_round)} entries for rounds={self.rounds}: give one for each")
         return self
 
+    @model_validator(mode="after")
+    def _something_to_whiten(self) -> Experiment:
+        own = [self.vocabulary_of_round(round) for round in range(1, self.rounds + 1)]
+        if own and self.vocabulary.whiten and all(vocabulary.pca is None for vocabulary in own):
+            raise ValueError(
+                "vocabulary.whiten=True: whitens principal components, of which vocabulary.pca=None makes none; "
+                "give vocabulary.pca, or a round its own in per_round, or use False"
+            )
+        return self
+
     def vocabulary_of_round(self, round: int) -> Vocabulary:
         """Settings of round 1, 2, ..."""
         own = self.per_round[round - 1].model_dump() if self.per_round else {}
