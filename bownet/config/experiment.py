@@ -11,6 +11,9 @@ from bownet.config.method import Proxy, Round, Student, Teacher, Vocabulary
 from bownet.config.protocols import Protocols
 
 
+SEEDS_APART = 1000  # from one round to the next, so that round 2 of seed 0 is not round 1 of seed 1 once more
+
+
 class Experiment(Protocols):
     """A complete experiment: images, teacher, rounds of vocabulary and student, evaluation."""
 
@@ -47,6 +50,10 @@ class Experiment(Protocols):
                 "give vocabulary.pca, or a round its own in per_round, or use False"
             )
         return self
+
+    def seed_of_round(self, round: int) -> int:
+        """Of the student of round 1, 2, ...: students of seeds less than a thousand apart share no seed."""
+        return self.seed + 1 + SEEDS_APART * (round - 1)
 
     def vocabulary_of_round(self, round: int) -> Vocabulary:
         """Settings of round 1, 2, ..."""

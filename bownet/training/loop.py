@@ -67,7 +67,7 @@ def train(
     """Train `task` in place on its own device; returns one record per epoch, including those before a resume."""
     device = next(task.parameters()).device
     n, steps = len(images), steps_per_epoch(len(images), config)
-    _check(n, config, device, shard)
+    check_workers(n, config, shard.world, device.type == "cuda")
     if config.sync_batch_norm and shard.world > 1:
         nn.SyncBatchNorm.convert_sync_batchnorm(task)  # in place: a task is never itself a batch norm
     learner = Learner(task, config)
@@ -143,12 +143,6 @@ def train(
     if learner.average:
         learner.average.keep()
     return history
-
-
-def _check(images: int, config: Optimiser, device: torch.device, shard: Shard) -> None:
-    if config.sync_batch_norm and device.type != "cuda":
-        raise ValueError("optimiser.sync_batch_norm=True: torch has it for GPUs only, use False on CPUs")
-    check_workers(images, config, shard.world)
 
 
 @dataclass(frozen=True)

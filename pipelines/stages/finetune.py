@@ -62,9 +62,9 @@ class FinetuneTraining(ModelStage):
     def curves(self) -> str:
         return f"finetune_{percent(self.fraction)}_training"
 
-    def check_workers(self, workers: int) -> None:
+    def check_workers(self, workers: int, gpu: bool) -> None:
         labelled = sum(share_of(count, self.fraction) for count in class_counts_of(self.images, "train"))
-        check_workers(labelled, optimiser_of(self.finetune), workers, "finetune")
+        check_workers(labelled, optimiser_of(self.finetune), workers, gpu, "finetune")
 
     def estimate(self) -> Estimate:
         n = max(1, round(count_of(self.images, "train") * self.fraction))

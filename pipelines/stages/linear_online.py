@@ -55,8 +55,8 @@ class OnlineLinearScore(ModelStage):
     def curves(self) -> str:
         return "linear_training"
 
-    def check_workers(self, workers: int) -> None:
-        check_workers(count_of(self.images, "train"), optimiser_of(self.linear), workers, self.settings_name)
+    def check_workers(self, workers: int, gpu: bool) -> None:
+        check_workers(count_of(self.images, "train"), optimiser_of(self.linear), workers, gpu, self.settings_name)
 
     def estimate(self) -> Estimate:
         n = count_of(self.images, "train")
