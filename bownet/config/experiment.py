@@ -10,7 +10,6 @@ from bownet.config.data import Data
 from bownet.config.method import Proxy, Round, Student, Teacher, Vocabulary
 from bownet.config.protocols import Protocols
 
-
 SEEDS_APART = 1000  # from one round to the next, so that round 2 of seed 0 is not round 1 of seed 1 once more
 
 

@@ -101,6 +101,8 @@ def train(
             generator.manual_seed(_mix(seed, step, shard.rank))
             lr = learning_rate(config, step / steps)
             mine = shard.part(rows)
+            if len(x) != len(mine):
+                raise ValueError(f"images: {len(x)} came in step {i + 1} where {len(mine)} were due; look at the input")
             # torch indexes int32 on every device; uint16, as words are stored, it does not
             y = None if own is None else torch.from_numpy(own[mine].astype(np.int32)).to(device, non_blocking=True)
             share = len(mine) * shard.world / len(rows)

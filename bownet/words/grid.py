@@ -135,9 +135,7 @@ def check_size(k: int, n: int, name: str = "vocabulary.size") -> None:
     if not 1 <= k <= MAX_WORDS:
         raise ValueError(f"{name}={k}: words are stored as uint16, use 1..{MAX_WORDS}")
     if k > n:
-        raise ValueError(
-            f"{name}={k}: there are only {n} feature vectors, use a smaller number or more images"
-        )
+        raise ValueError(f"{name}={k}: there are only {n} feature vectors, use a smaller number or more images")
 
 
 def not_finite(bad: int, n: int, rows: tuple[int, ...]) -> str:

@@ -33,9 +33,9 @@ def test_defaults_are_the_papers_cifar_settings() -> None:
 
 def test_whitening_needs_components_in_some_round() -> None:
     white = Vocabulary(whiten=True)
-    with pytest.raises(ValidationError, match="whiten=True: whitens principal components, of which vocabulary.pca=None"):
+    with pytest.raises(ValidationError, match="whiten=True: whitens principal components, of which"):
         Experiment(vocabulary=white)
-    with pytest.raises(ValidationError, match="give vocabulary.pca, or a round its own in per_round, or use False"):
+    with pytest.raises(ValidationError, match=r"give vocabulary.pca, or a round its own in per_round, or use False"):
         Experiment(vocabulary=white, per_round=(Round(tap="block3"),))
     assert Experiment(vocabulary=Vocabulary(whiten=True, pca=8)).vocabulary.whiten
     assert Experiment(vocabulary=white, per_round=(Round(tap="block3", pca=8),)).vocabulary_of_round(1).pca == 8

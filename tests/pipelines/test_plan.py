@@ -94,9 +94,9 @@ def test_a_disk_that_is_too_small_is_refused_with_both_numbers(tmp_path: Path) -
 UNTRAINABLE = {
     "--student.optimiser.sync-batch-norm True": "student.optimiser.sync_batch_norm=True: torch has it for GPUs only",
     "--teacher.optimiser.sync-batch-norm True": "teacher.optimiser.sync_batch_norm=True: torch has it for GPUs only",
-    "--student.optimiser.batch 4 --student.optimiser.accumulate 2": "student.optimiser.batch=4: 240 images give batches "
-    "of 4, too few for 3 workers x student.optimiser.accumulate=2; use fewer of them, or larger batches",
-    "--teacher.optimiser.batch 2": "teacher.optimiser.batch=2: 240 images give batches of 2, too few for 3 workers; use",
+    "--student.optimiser.batch 4 --student.optimiser.accumulate 2": "student.optimiser.batch=4: 240 images give "
+    "batches of 4, too few for 3 workers x student.optimiser.accumulate=2; use fewer of them, or larger batches",
+    "--teacher.optimiser.batch 2": "teacher.optimiser.batch=2: 240 images give batches of 2, too few for 3 workers",
 }
 
 
