@@ -56,3 +56,18 @@ def test_tasks_that_ask_for_half_a_gpu_share_one(two_gpus: Machine) -> None:
 
     done = for_each_shard([{"n": n} for n in range(4)], share, halves, gpu=True)
     assert [(row["n"], row["share"]) for row in done] == [(n, 0.5) for n in range(4)]
+
+
+@pytest.mark.slow
+def test_a_task_computes_where_ray_has_put_it(two_gpus: Machine) -> None:
+    """Ray leaves the GPUs of a node visible to tasks that asked for none: what torch sees is not theirs to use."""
+    import ray
+
+    from pipelines.stages.device import own_device
+
+    def where() -> str:
+        return own_device()
+
+    devices = [ray.get(ray.remote(num_cpus=1, num_gpus=gpus)(where).remote()) for gpus in (0, 1, 0.5)]
+    assert devices == ["cpu", "cuda", "cuda"]
+    assert own_device() == "cpu"
