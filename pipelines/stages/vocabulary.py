@@ -48,9 +48,7 @@ class BuildVocabulary(ModelStage):
         """Without what only later stages look at."""
         made = {**super().config(), "vocabulary": self.vocabulary.model_dump(exclude={"flip", "min_perplexity"})}
         size, tap = data_of(self.images).image_size, self.vocabulary.tap
-        if size % (
-            on_meta(self.net).tap_strides.get(tap) or 1
-        ):  # its border was once left out of the count: other keys
+        if size % (on_meta(self.net).tap_strides.get(tap) or 1):  # once, such a map was taken for a smaller one
             made["map_side"] = map_side(self.net, tap, size)
         return made
 
