@@ -10,13 +10,13 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from bownet.config import Experiment, Student, Teacher
+from bownet.config import Experiment
 from pipelines.command_line import parse
 from pipelines.evaluators import Candidate, Getter, Ground, Row, judge
 from pipelines.program import run_program
 from pipelines.stages.checkpoint import CheckpointNet
 from pipelines.stages.student import TrainStudent
-from pipelines.stages.teacher import RandomNet, TrainTeacher
+from pipelines.stages.teacher import RandomNet, TrainTeacher, rotnet_first, seen_as_by
 from pipelines.stages.vocabulary import BuildVocabulary
 from pipelines.stages.words import Quantize
 from pipelines.store import Artifact
@@ -38,29 +38,27 @@ def experiment(exp: Experiment, store: Getter) -> list[Row]:
     for obstacle in ground.obstacles.values():
         store.note(obstacle)
 
-    arch, rows = exp.teacher.net, []
+    arch, rows = exp.teacher.net, []  # of the network that teaches next
     if exp.judged == "all" or exp.teacher.kind == "random":
-        net = store.get(RandomNet(arch, exp.seed, images, model="random"))
+        teacher = store.get(RandomNet(arch, exp.seed, images, model="random"))
         is_base = exp.teacher.kind == "random"
-        rows += judged(exp, ground, Candidate("random", net, arch), is_base and exp.rounds == 0)
+        rows += judged(exp, ground, Candidate("random", teacher, arch), is_base and exp.rounds == 0)
     if exp.teacher.kind != "random":
         name = TEACHERS[exp.teacher.kind]
-        net = base_teacher(exp, images, store, name)
-        rows += judged(exp, ground, Candidate(name, net, arch), exp.rounds == 0)
+        teacher = base_teacher(exp, images, store, name)
+        rows += judged(exp, ground, Candidate(name, teacher, arch), exp.rounds == 0)
 
     words: Artifact | None = None
     for round in range(1, exp.rounds + 1):  # BoWNet, x2, x3: each student teaches the next
         name = "BoWNet" if round == 1 else f"BoWNet x{round}"
-        settings = exp.vocabulary_of_round(round)
-        vocabulary = store.get(BuildVocabulary(settings, exp.seed, images, net, arch, model=name))
-        words = store.get(Quantize(images, net, vocabulary, settings.flip, words, model=name))
-        student = TrainStudent(
-            exp.student, exp.seed + round, images, words, settings.min_perplexity, proxy=exp.proxy, model=name
-        )
+        settings, seed = exp.vocabulary_of_round(round), exp.seed_of_round(round)
+        vocabulary = store.get(BuildVocabulary(settings, exp.seed, images, teacher, arch, model=name))
+        words = store.get(Quantize(images, teacher, vocabulary, settings.flip, words, model=name))
+        student = TrainStudent(exp.student, seed, images, words, settings.min_perplexity, proxy=exp.proxy, model=name)
         if exp.student.target == "perturbed":
-            student = replace(student, teacher=net, vocabulary=vocabulary)
-        net, arch = store.get(student), exp.student.net
-        rows += judged(exp, ground, Candidate(name, net, arch), round == exp.rounds)
+            student = replace(student, teacher=teacher, vocabulary=vocabulary)
+        teacher, arch = store.get(student), exp.student.net
+        rows += judged(exp, ground, Candidate(name, teacher, arch), round == exp.rounds)
     return rows
 
 
@@ -74,15 +72,12 @@ def base_teacher(exp: Experiment, images: Artifact, store: Getter, name: str) ->
     if exp.teacher.kind == "checkpoint":
         assert exp.teacher.weights is not None
         return store.get(CheckpointNet(exp.teacher.net, exp.teacher.weights, model=name))
-    if exp.teacher.kind != "deeper_clustering":
-        return store.get(TrainTeacher(exp.teacher, exp.seed, images, proxy=exp.proxy, model=name))
-    start: Artifact | None = None
-    if exp.teacher.rotnet_first:
-        t = exp.teacher
-        first = Teacher(arch=t.arch, head_layers=t.head_layers, pad=t.pad, optimiser=exp.teacher.rotnet_first)
-        start = store.get(TrainTeacher(first, exp.seed, images, model="RotNet"))
-    like = Student(cutmix=exp.student.cutmix, perturbation=exp.student.perturbation)
-    return store.get(TrainTeacher(exp.teacher, exp.seed, images, like, start, exp.proxy, model=name))
+    teacher = TrainTeacher(exp.teacher, exp.seed, images, proxy=exp.proxy, model=name)
+    if exp.teacher.kind == "deeper_clustering":
+        teacher = replace(teacher, like=seen_as_by(exp.student))
+        if exp.teacher.rotnet_first:
+            teacher = replace(teacher, start=store.get(rotnet_first(exp.teacher, exp.seed, images)))
+    return store.get(teacher)
 
 
 def main() -> int:

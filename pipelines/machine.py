@@ -82,6 +82,9 @@ SPIN_SHORTLY = {"GOMP_SPINCOUNT": "2000"}
 WORKER_VARIABLES = KEEP_MEMORY | SPIN_SHORTLY | {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1"}
 WORKER_VARIABLES |= {"RAY_CHDIR_TO_TRIAL_DIR": "0"}  # a trial of a sweep finds data/ where its program was started
 
+# Ray would leave the GPUs of a node visible to workers that have asked for none, and Ray Train would use them.
+WORKER_VARIABLES |= {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
+
 # A machine that loses its power or network says goodbye to nobody. Ray gives it up after a minute, but calls that it
 # was answering wait until gRPC has asked whether it is still there: by default after five minutes, and two more without
 # an answer. A local Ray is left with that: it has no other machine, and may be stopped as a whole for a while.

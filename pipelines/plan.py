@@ -53,10 +53,10 @@ class Plan:
     def to_do(self) -> list[Step]:
         return [step for step in self.steps if not step.cached]
 
-    def check_workers(self, workers: int) -> None:
-        """Refuse now what so many training workers cannot share."""
+    def check_workers(self, workers: int, gpu: bool) -> None:
+        """Refuse now what so many training workers, on GPUs or on CPUs, cannot do."""
         for step in self.to_do:
-            step.stage.check_workers(workers)
+            step.stage.check_workers(workers, gpu)
 
     def check_room(self) -> None:
         """Refuse now what the disk cannot hold."""

@@ -87,8 +87,9 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
         connect()
         board = start_board()
         store.machine = Cluster(options.resources, board, lambda text: console.print(escape(text), soft_wrap=True))
-        plan.check_workers(store.machine().workers)
-        todo = f"{len(plan.to_do)} of {len(plan.steps)} stages to do on {store.machine().describe()}"
+        machine = store.machine()
+        plan.check_workers(machine.workers, machine.gpu)
+        todo = f"{len(plan.to_do)} of {len(plan.steps)} stages to do on {machine.describe()}"
     if not options.quiet:
         said = todo or f"every one of {len(plan.steps)} stages is cached"
         console.print(escape(f"{options.experiment.name}: {said}"), soft_wrap=True)

@@ -21,6 +21,7 @@ Kind = Literal[
     "voc",
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
+WITHOUT_FILES = ("scenes", "cifar10", "cifar100")  # their images are pixels, of which there is no file to be kept
 
 
 class Data(Settings):
@@ -35,7 +36,8 @@ class Data(Settings):
     image_size: Annotated[int, Field(ge=16, le=1024)] = 32
     """Side in pixels of the square images that networks see."""
     storage: Literal["auto", "raw", "encoded"] = "auto"
-    """`raw` keeps image_size squares as pixels, `encoded` the files as they are; `auto` is raw up to 96 pixels."""
+    """`raw` keeps image_size squares as pixels, `encoded` the files as they are; `auto` is raw up to 96 pixels,
+    and where images have no files, as in scenes and CIFAR."""
     train: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     """At most this many training images, evenly over the classes; None means all (4000 scenes)."""
     test: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
@@ -72,4 +74,5 @@ class Data(Settings):
     @property
     def is_raw(self) -> bool:
         """Whether images are stored as pixels of their final size."""
-        return self.storage == "raw" or (self.storage == "auto" and self.image_size <= 96)
+        small = self.image_size <= 96 or self.kind in WITHOUT_FILES
+        return self.storage == "raw" or (self.storage == "auto" and small)

@@ -10,6 +10,8 @@ from bownet.config.data import Data
 from bownet.config.method import Proxy, Round, Student, Teacher, Vocabulary
 from bownet.config.protocols import Protocols
 
+SEEDS_APART = 1000  # from one round to the next, so that round 2 of seed 0 is not round 1 of seed 1 once more
+
 
 class Experiment(Protocols):
     """A complete experiment: images, teacher, rounds of vocabulary and student, evaluation."""
@@ -37,6 +39,20 @@ class Experiment(Protocols):
         if self.per_round and len(self.per_round) != self.rounds:
             raise ValueError(f"per_round has {len(self.per_round)} entries for rounds={self.rounds}: give one for each")
         return self
+
+    @model_validator(mode="after")
+    def _something_to_whiten(self) -> Experiment:
+        own = [self.vocabulary_of_round(round) for round in range(1, self.rounds + 1)]
+        if own and self.vocabulary.whiten and all(vocabulary.pca is None for vocabulary in own):
+            raise ValueError(
+                "vocabulary.whiten=True: whitens principal components, of which vocabulary.pca=None makes none; "
+                "give vocabulary.pca, or a round its own in per_round, or use False"
+            )
+        return self
+
+    def seed_of_round(self, round: int) -> int:
+        """Of the student of round 1, 2, ...: students of seeds less than a thousand apart share no seed."""
+        return self.seed + 1 + SEEDS_APART * (round - 1)
 
     def vocabulary_of_round(self, round: int) -> Vocabulary:
         """Settings of round 1, 2, ..."""

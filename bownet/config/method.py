@@ -66,7 +66,7 @@ class Vocabulary(Settings):
     pca: PositiveInt | None = None
     """Principal components that are clustered instead of the features; the paper uses it for a random base."""
     whiten: bool = False
-    """Give each principal component the same variance."""
+    """Give each principal component the same variance; there must be some."""
     init: Literal["kmeans++", "random"] = "kmeans++"
     """How the first centroids are chosen."""
     iterations: Annotated[int, Field(ge=1, le=10_000)] = 50

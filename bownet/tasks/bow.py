@@ -78,5 +78,8 @@ class BowTask(nn.Module):
 
 
 def soft_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """-Σ_k y^k log softmax^k over the last dimension, mean over the batch and over the bags of an image."""
-    return -(y * F.log_softmax(logits, dim=-1)).sum(-1).mean()
+    """-Σ_k y^k log softmax^k over the last dimension, mean over the batch and over the bags of an image.
+
+    In single precision, which autocast would not choose on CPUs: eight bits of mantissa are too few for a sum.
+    """
+    return -(y * F.log_softmax(logits.float(), dim=-1)).sum(-1).mean()

@@ -63,7 +63,8 @@ class DeeperClusteringTask(nn.Module):
         x, angle_N = turned(x)  # after mixing, so that an image has one angle
         map_tap, pooled = self.backbone.taps[-2:]
         features = self.backbone(x, (map_tap, pooled))
-        cluster_loss = -(self.weight_K * y_NK * F.log_softmax(self.head(features[pooled]), dim=1)).sum(1).mean()
+        logits_NK = self.head(features[pooled]).float()  # autocast would leave them as they are on CPUs
+        cluster_loss = -(self.weight_K * y_NK * F.log_softmax(logits_NK, dim=1)).sum(1).mean()
         logits_N4 = self.rotation(features[map_tap])
         rotation_loss = F.cross_entropy(logits_N4, angle_N)
         return cluster_loss + rotation_loss, {
@@ -98,8 +99,8 @@ class DeeperClusteringTask(nn.Module):
         if len(f_NC) < self.clusters:
             raise ValueError(f"teacher.clusters={self.clusters}: there are {len(f_NC)} images, use fewer clusters")
         f_NC = F.normalize(f_NC, dim=1)
-        centroids_KC = cluster(f_NC, self.clusters, seed=seed, iterations=_ITERATIONS).centroids_KD
-        return nearest_index(f_NC, centroids_KC).int()
+        found = cluster(f_NC, self.clusters, seed=seed, iterations=_ITERATIONS, name="teacher.clusters")
+        return nearest_index(f_NC, found.centroids_KD).int()
 
 
 def turned(x_NCHW: Tensor) -> tuple[Tensor, Tensor]:

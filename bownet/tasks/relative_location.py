@@ -25,7 +25,7 @@ class RelativeLocationTask(nn.Module):
     def forward(
         self, images_NHWC: Tensor, targets: Tensor | None, generator: Generator
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        patches, position_NJ = location_patches(to_float(images_NHWC), generator)
+        patches = location_patches(to_float(images_NHWC), generator)
         # Patches are standardised, and the backbone standardises what it gets with its input statistics. Told in the
         # units of pixels they come out of that as they are now, and the net keeps the statistics that images need.
         mean, std = self.backbone.input_mean.view(3, 1, 1), self.backbone.input_std.view(3, 1, 1)
@@ -33,5 +33,5 @@ class RelativeLocationTask(nn.Module):
         feature_NMC = self.backbone(x, (self.backbone.pooled,))[self.backbone.pooled].unflatten(0, patches.shape[:2])
         centre_NJC, neighbour_NJC = feature_NMC[:, :1].expand_as(feature_NMC[:, 1:]), feature_NMC[:, 1:]
         logits = self.head(torch.cat([neighbour_NJC, centre_NJC], 2)).flatten(0, 1)
-        position = position_NJ.flatten()
+        position = torch.arange(POSITIONS, device=logits.device).repeat(len(patches))
         return F.cross_entropy(logits, position), {"accuracy": (logits.argmax(1) == position).float().mean()}

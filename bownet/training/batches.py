@@ -39,11 +39,13 @@ def smallest_batch(images: int, config: Optimiser) -> int:
     return config.batch if config.iterations_per_epoch else images // steps_per_epoch(images, config)
 
 
-def check_workers(images: int, config: Optimiser, workers: int, name: str = "optimiser") -> None:
-    """Raise a ValueError where some worker would get no image of a batch; `name` is that of the settings."""
+def check_workers(images: int, config: Optimiser, workers: int, gpu: bool, name: str = "optimiser") -> None:
+    """Raise a ValueError for what so many workers, with a GPU each or none, cannot do; `name` is the settings'."""
+    if config.sync_batch_norm and not gpu:
+        raise ValueError(f"{name}.sync_batch_norm=True: torch has it for GPUs only, use False on CPUs")
     smallest = smallest_batch(images, config)
     if smallest < workers * config.accumulate:
-        parts = f"{workers} workers" + (f" x {name}.accumulate={config.accumulate}" if name == "optimiser" else "")
+        parts = f"{workers} workers" + (f" x {name}.accumulate={config.accumulate}" if config.accumulate > 1 else "")
         raise ValueError(
             f"{name}.batch={config.batch}: {images} images give batches of {smallest}, too few for {parts}; "
             "use fewer of them, or larger batches"

@@ -67,7 +67,7 @@ def train(
     """Train `task` in place on its own device; returns one record per epoch, including those before a resume."""
     device = next(task.parameters()).device
     n, steps = len(images), steps_per_epoch(len(images), config)
-    _check(n, config, device, shard)
+    check_workers(n, config, shard.world, device.type == "cuda")
     if config.sync_batch_norm and shard.world > 1:
         nn.SyncBatchNorm.convert_sync_batchnorm(task)  # in place: a task is never itself a batch norm
     learner = Learner(task, config)
@@ -101,6 +101,8 @@ def train(
             generator.manual_seed(_mix(seed, step, shard.rank))
             lr = learning_rate(config, step / steps)
             mine = shard.part(rows)
+            if len(x) != len(mine):
+                raise ValueError(f"images: {len(x)} came in step {i + 1} where {len(mine)} were due; look at the input")
             # torch indexes int32 on every device; uint16, as words are stored, it does not
             y = None if own is None else torch.from_numpy(own[mine].astype(np.int32)).to(device, non_blocking=True)
             share = len(mine) * shard.world / len(rows)
@@ -143,12 +145,6 @@ def train(
     if learner.average:
         learner.average.keep()
     return history
-
-
-def _check(images: int, config: Optimiser, device: torch.device, shard: Shard) -> None:
-    if config.sync_batch_norm and device.type != "cuda":
-        raise ValueError("optimiser.sync_batch_norm=True: torch has it for GPUs only, use False on CPUs")
-    check_workers(images, config, shard.world)
 
 
 @dataclass(frozen=True)

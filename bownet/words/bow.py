@@ -16,18 +16,15 @@ def bow_targets(
     mode: Literal["count", "binary"] = "count",
     drop_border: bool = False,
     pyramid: bool = False,
-    merge_views: bool = True,
 ) -> Tensor:
     """L1-normalised bags y_NK of word maps [N, H, W] or [N, views, H, W].
 
-    Views are the image and its horizontal flip: their words go into one bag, or those of the flip are left out.
+    Views are the image and its horizontal flip: their words go into one bag.
     A pyramid gives [N, 5, K]: the whole map and its four quarters (section 4.1, Sp-BoWNet).
     """
     if mode not in ("count", "binary"):
         raise ValueError(f"student.bow={mode!r}: known are count, binary")
     words = words_NHW if words_NHW.ndim == 4 else words_NHW[:, None]
-    if not merge_views:
-        words = words[:, :1]
     if drop_border:
         words = words[..., 1:-1, 1:-1]
     h, w = words.shape[2:]

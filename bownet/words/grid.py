@@ -100,10 +100,10 @@ class Grid:
         return x.div_(self.step).round_().mul_(self.step)
 
 
-def grid_for(seen: Survey, k: int) -> Grid:
-    """The grid of these vectors, or an error when they cannot become k words."""
+def grid_for(seen: Survey, k: int, name: str = "vocabulary.size") -> Grid:
+    """The grid of these vectors, or an error when they cannot become k words; `name` is that of the setting."""
     n, d = seen.rows, len(seen.low_D)
-    check_size(k, n)
+    check_size(k, n, name)
     if seen.bad_rows:
         raise ValueError(f"{not_finite(seen.bad_rows, n, seen.bad)}; the teacher's training has diverged")
     if k > 1 and seen.constant_features == d:
@@ -113,7 +113,7 @@ def grid_for(seen: Survey, k: int) -> Grid:
     assert k == seen.k, "surveyed for another k"
     if k > len(seen.hashes):
         raise ValueError(
-            f"vocabulary.size={k}: only {len(seen.hashes)} of the {n} feature vectors differ, "
+            f"{name}={k}: only {len(seen.hashes)} of the {n} feature vectors differ, "
             f"use 1..{len(seen.hashes)} or more images"
         )
     if not seen.largest:
@@ -131,13 +131,11 @@ def grid_for(seen: Survey, k: int) -> Grid:
     return Grid(step, step**2 * 2.0 ** max(0, -spare))
 
 
-def check_size(k: int, n: int) -> None:
+def check_size(k: int, n: int, name: str = "vocabulary.size") -> None:
     if not 1 <= k <= MAX_WORDS:
-        raise ValueError(f"vocabulary.size={k}: words are stored as uint16, use 1..{MAX_WORDS}")
+        raise ValueError(f"{name}={k}: words are stored as uint16, use 1..{MAX_WORDS}")
     if k > n:
-        raise ValueError(
-            f"vocabulary.size={k}: there are only {n} feature vectors, use a smaller vocabulary or more images"
-        )
+        raise ValueError(f"{name}={k}: there are only {n} feature vectors, use a smaller number or more images")
 
 
 def not_finite(bad: int, n: int, rows: tuple[int, ...]) -> str:

@@ -88,9 +88,13 @@ def cluster(
     iterations: int = 50,
     tolerance: float = 1e-4,
     restarts: int = 1,
+    name: str = "vocabulary.size",
 ) -> Clusters:
-    """k-means of vectors in memory, checked and put on their grid. The steps are those of any other source."""
-    grid = grid_for(survey(x_ND, k), k)
+    """k-means of vectors in memory, checked and put on their grid. The steps are those of any other source.
+
+    `name` is that of the setting which says k, for errors.
+    """
+    grid = grid_for(survey(x_ND, k), k, name)
     source = ArraySource(grid.snap(x_ND), grid)
     return kmeans(
         source, k, seed=seed, init=init, iterations=iterations, tolerance=tolerance, restarts=restarts, grid=grid

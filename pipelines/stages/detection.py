@@ -83,7 +83,7 @@ class DetectionScore(ModelStage):
         if reason := self.obstacle(self.images, self.detection):
             raise ValueError(reason.removeprefix("detection is left out: "))
 
-    def check_workers(self, workers: int) -> None:
+    def check_workers(self, workers: int, gpu: bool) -> None:
         check_workers(self.detection, workers)
 
     def estimate(self) -> Estimate:

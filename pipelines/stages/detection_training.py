@@ -21,6 +21,7 @@ from evaluation.detection.detector import Detector
 from evaluation.detection.training import Watch, check_workers, fit
 from pipelines.machine import Machine
 from pipelines.stages.annotated import categories_of, training_pictures
+from pipelines.stages.device import own_device
 from pipelines.stages.ray_train import on_workers, save_if_possible
 from pipelines.store import Artifact, Folder, Workspace
 
@@ -68,7 +69,7 @@ def trained_detector(job: DetectionJob, scratch: Folder) -> Detector:
     """As it is after the last step, in evaluation mode; loaded once per worker process."""
     detector = new_detector(job)
     detector.load_state_dict(load(scratch.read_bytes(job.file("detector.safetensors"))))
-    return detector.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+    return detector.eval().to(own_device())
 
 
 def _worker(config: dict[str, Any]) -> str | None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from safetensors.torch import load, save_file
 
 from bownet.config import Finetune
@@ -17,6 +16,7 @@ from evaluation.cards import finetune_card, norm_statistics, told, workers_of
 from evaluation.crops import ASPECT, random_crops
 from evaluation.finetune import FinetuneTask, labelled_rows, optimiser_of, share_of
 from evaluation.score import Score
+from pipelines.stages.device import own_device
 from pipelines.stages.linear_online import synchronised
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import class_counts_of, count_of, data_of, labels_of
@@ -62,9 +62,9 @@ class FinetuneTraining(ModelStage):
     def curves(self) -> str:
         return f"finetune_{percent(self.fraction)}_training"
 
-    def check_workers(self, workers: int) -> None:
+    def check_workers(self, workers: int, gpu: bool) -> None:
         labelled = sum(share_of(count, self.fraction) for count in class_counts_of(self.images, "train"))
-        check_workers(labelled, optimiser_of(self.finetune), workers, "finetune")
+        check_workers(labelled, optimiser_of(self.finetune), workers, gpu, "finetune")
 
     def estimate(self) -> Estimate:
         n = max(1, round(count_of(self.images, "train") * self.fraction))
@@ -160,5 +160,5 @@ def _classifier(trained: Artifact, net: Artifact) -> Classify:
     """What is tested: the network as it was kept."""
     task = FinetuneTask(load_backbone(net.local_path(BACKBONE)), trained.info["classes"], None, 1.0, 0)
     task.load_state_dict(load(trained.read_bytes(CLASSIFIER)))
-    task.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+    task.eval().to(own_device())
     return task.logits

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bownet.config import Data
+from bownet.config.data import WITHOUT_FILES
 from bownet.images.decode import BadImage, decode, decode_shrunk, quietly
 from bownet.images.sources import open_source
 from bownet.images.sources.listing import Part, Picture, Source
@@ -39,6 +40,12 @@ class Images(Stage):
         """What the images are, not where they lie: the same set on another machine has the same key."""
         storage = {"raw": self.data.is_raw, "size": self.data.image_size, "shard_size": self.data.shard_size}
         return {"source": self.source().fingerprint, **storage}
+
+    def check(self) -> None:
+        if not self.data.is_raw and self.data.kind in WITHOUT_FILES:
+            raise ValueError(
+                f"data.storage={self.data.storage}: data.kind={self.data.kind} has no files that could be kept; use raw"
+            )
 
     def source(self) -> Source:
         return opened(self.data)

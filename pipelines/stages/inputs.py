@@ -88,7 +88,7 @@ class Streamed:
         """All clean images in order, a shard at a time."""
         assert self.rows is None, "no task that renews its targets uses a part of the images"
         images, shards = self.images, shards_of(self.images, "train")
-        return self._stream(len(shards), lambda i: pixels_of(images, shards[i]))
+        return self._stream(len(shards), data_of(images).shard_size, lambda i: pixels_of(images, shards[i]))
 
     def epoch(self, config: Optimiser, seed: int, epoch: int, shard: Shard, first: int = 0) -> Iterator[Tensor]:
         images, cut, used = self.images, self.cut, self.rows
@@ -107,10 +107,10 @@ class Streamed:
 
             return row_reader(images, "train")(rows, view)
 
-        return self._stream(steps - first, read)
+        return self._stream(steps - first, config.batch, read)
 
-    def _stream(self, count: int, read: Callable[[int], NDArray[np.uint8]]) -> Iterator[Tensor]:
-        """`read(0)`, `read(1)`, ... in this order, each made by a task somewhere in the cluster."""
+    def _stream(self, count: int, most: int, read: Callable[[int], NDArray[np.uint8]]) -> Iterator[Tensor]:
+        """`read(0)`, `read(1)`, ... in this order, each of `most` images at most, made by a task of the cluster."""
         import ray
 
         def make(batch: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.uint8]]:
@@ -120,6 +120,9 @@ class Streamed:
 
         dataset = ray.data.range(count, override_num_blocks=count)
         dataset.context.execution_options.preserve_order = True
+        # Ray Data would cut what is much larger into several blocks, each of which would be taken for a batch.
+        context, size = dataset.context, data_of(self.images).image_size
+        context.target_max_block_size = max(context.target_max_block_size or 0, most * size**2 * 3)
         made = dataset.map_batches(make, batch_size=None, num_cpus=self.share.per_task)
         for batch in made.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=AHEAD):
             yield torch.from_numpy(np.array(batch["images"]))  # a copy: the stream may have its memory back

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from safetensors.torch import load, save_file
 
 from bownet.config import Linear, Optimiser
@@ -26,6 +25,7 @@ from evaluation.linear_online import (
 from evaluation.pooling import in_words
 from evaluation.score import Score
 from pipelines.machine import Machine
+from pipelines.stages.device import own_device
 from pipelines.stages.linear import as_used
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of, data_of
@@ -55,8 +55,8 @@ class OnlineLinearScore(ModelStage):
     def curves(self) -> str:
         return "linear_training"
 
-    def check_workers(self, workers: int) -> None:
-        check_workers(count_of(self.images, "train"), optimiser_of(self.linear), workers, self.settings_name)
+    def check_workers(self, workers: int, gpu: bool) -> None:
+        check_workers(count_of(self.images, "train"), optimiser_of(self.linear), workers, gpu, self.settings_name)
 
     def estimate(self) -> Estimate:
         n = count_of(self.images, "train")
@@ -121,7 +121,7 @@ class OnlineLinearScore(ModelStage):
         """What is tested: the same with the heads that were kept."""
         task = self.task(classes, crops=False)
         task.heads.load_state_dict(load(work.read_bytes(HEADS)))
-        return task.eval().to("cuda" if torch.cuda.is_available() else "cpu").logits
+        return task.eval().to(own_device()).logits
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from pipelines.stages.shards import Row
 from pipelines.store import Artifact
 
 Pixels = NDArray[np.uint8]
+FILES_OPEN = 2048  # shards whose files a process keeps mapped: nothing is read of them but what is asked for
 View = Callable[[bytes], "Pixels | BadImage"]
 
 
@@ -104,7 +106,7 @@ def checked(pixels: Pixels | BadImage) -> Pixels:
 
 def row_reader(images: Artifact, split: str) -> Callable[[NDArray[np.int64], Any], Pixels]:
     """Reads any rows of a split: `view(content, row)` makes pixels of a stored file; raw pixels need no view."""
-    folder, starts, raw = _layout(images, split)
+    names, starts, raw = _layout(images, split)
 
     def read(rows: NDArray[np.int64], view: Callable[[bytes, int], Pixels] | None) -> Pixels:
         shard_of_row = np.searchsorted(starts, rows, side="right") - 1
@@ -113,9 +115,9 @@ def row_reader(images: Artifact, split: str) -> Callable[[NDArray[np.int64], Any
             here = np.nonzero(shard_of_row == shard)[0]
             local = rows[here] - starts[shard]
             if raw:
-                made = folder[shard][0][local]
+                made = _pixels_file(images, names[shard])[local]
             else:
-                content, offsets = folder[shard]
+                content, offsets = _files(images, names[shard])
                 assert view is not None
                 with quietly():
                     made = np.stack(
@@ -134,18 +136,33 @@ def row_reader(images: Artifact, split: str) -> Callable[[NDArray[np.int64], Any
 
 
 @lru_cache(maxsize=4)
-def _layout(images: Artifact, split: str) -> tuple[dict[int, Any], NDArray[np.int64], bool]:
-    """Where each shard of a split begins, and its files, memory-mapped; kept by the worker process."""
+def _layout(images: Artifact, split: str) -> tuple[list[str], NDArray[np.int64], bool]:
+    """The names of a split's shards, where each begins, and whether they are raw; kept by the worker process."""
     rows = shards_of(images, split)
-    raw = data_of(images).is_raw
-    files: dict[int, Any] = {}
-    for i, row in enumerate(rows):
-        if raw:
-            files[i] = (images.read_npy(f"{row['name']}.images.npy"),)
-        else:
-            offsets = images.read_npy(f"{row['name']}.offsets.npy", mmap=False)
-            files[i] = (np.memmap(images.local_path(f"{row['name']}.bytes"), np.uint8, "r"), offsets)
-    return files, np.array([row["start"] for row in rows]), raw
+    return [row["name"] for row in rows], np.array([row["start"] for row in rows]), data_of(images).is_raw
+
+
+# Files are opened when a row of theirs is read: of a remote store each is fetched first, and most processes read few.
+@lru_cache(maxsize=FILES_OPEN)
+def _pixels_file(images: Artifact, shard: str) -> Pixels:
+    pixels: Pixels = np.load(_local(images, f"{shard}.images.npy"), mmap_mode="r", allow_pickle=False)
+    return pixels
+
+
+@lru_cache(maxsize=FILES_OPEN)
+def _files(images: Artifact, shard: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of a shard's files, one after the other, and where each begins."""
+    offsets = np.load(_local(images, f"{shard}.offsets.npy"), allow_pickle=False)
+    return np.memmap(_local(images, f"{shard}.bytes"), np.uint8, "r"), offsets
+
+
+def _local(images: Artifact, name: str) -> Path:
+    return images.local_path(name, None if images.folder.is_local else _manifest(images))
+
+
+@lru_cache(maxsize=4)
+def _manifest(images: Artifact) -> dict[str, Any]:
+    return images.manifest()
 
 
 def _stage(images: Artifact) -> Images:

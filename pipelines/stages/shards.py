@@ -18,6 +18,7 @@ from bownet.nets.checkpoint import load_backbone
 from bownet.nets.taps import Backbone, freeze
 from pipelines.machine import Machine
 from pipelines.progress import posted
+from pipelines.stages.device import own_device
 from pipelines.stages.watch import run_watched
 from pipelines.store import Artifact
 
@@ -100,4 +101,4 @@ def teacher_of(net: Artifact) -> Backbone:
     """The frozen network of an artifact, loaded once per worker process."""
     backbone = load_backbone(net.local_path("backbone.safetensors"))
     freeze(backbone)
-    return backbone.to("cuda" if torch.cuda.is_available() else "cpu")
+    return backbone.to(own_device())

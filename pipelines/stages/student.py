@@ -13,9 +13,10 @@ from bownet.config import Net, Proxy, Student
 from bownet.images.views import random_view
 from bownet.nets.checkpoint import load_backbone
 from bownet.tasks.bow import BowTask, OnlineWords
+from bownet.training import check_workers
 from bownet.words.health import Health
 from pipelines.stages.model_stage import ModelStage
-from pipelines.stages.pictures import data_of
+from pipelines.stages.pictures import count_of, data_of
 from pipelines.stages.teacher import new_backbone
 from pipelines.stages.training import TrainingJob, require_labels, run_training, training_estimate, write_backbone
 from pipelines.stages.vocabulary import vocabulary_of
@@ -46,6 +47,9 @@ class TrainStudent(ModelStage):
 
     def check(self) -> None:
         require_labels(self.images, self.proxy)
+
+    def check_workers(self, workers: int, gpu: bool) -> None:
+        check_workers(count_of(self.images, "train"), self.student.optimiser, workers, gpu, "student.optimiser")
 
     def estimate(self) -> Estimate:
         return training_estimate(self.images, self.student.net, self.student.optimiser)

@@ -14,9 +14,10 @@ from bownet.nets.build import build_backbone
 from bownet.nets.checkpoint import load_backbone
 from bownet.nets.taps import Backbone
 from bownet.tasks.registry import Ingredients, build_task, entry
+from bownet.training import check_workers
 from pipelines.stages.inputs import Cut
 from pipelines.stages.model_stage import ModelStage
-from pipelines.stages.pictures import class_counts_of, data_of, labels_of
+from pipelines.stages.pictures import class_counts_of, count_of, data_of, labels_of
 from pipelines.stages.training import TrainingJob, require_labels, run_training, training_estimate, write_backbone
 from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
 
@@ -51,6 +52,7 @@ class TrainTeacher(ModelStage):
     like: Student | None = None  # whose perturbation and CutMix a task takes over
     start: Artifact | None = None  # the network that training goes on from; None for a fresh one
     proxy: Proxy = field(default=Proxy(), metadata=NOT_IN_KEY)
+    settings_name: str = field(default="teacher.optimiser", metadata=NOT_IN_KEY)  # of the optimiser's, for errors
 
     name = "teacher"
     title = "training"
@@ -67,6 +69,12 @@ class TrainTeacher(ModelStage):
                 f"teacher.kind={self.teacher.kind}: learns from labels, and the training images have none; "
                 "use rotation, relative_location, deeper_clustering or random"
             )
+        images = count_of(self.images, "train")
+        if self.teacher.kind == "deeper_clustering" and self.teacher.clusters > images:
+            raise ValueError(f"teacher.clusters={self.teacher.clusters}: there are {images} images, use 2..{images}")
+
+    def check_workers(self, workers: int, gpu: bool) -> None:
+        check_workers(count_of(self.images, "train"), self.teacher.optimiser, workers, gpu, self.settings_name)
 
     def estimate(self) -> Estimate:
         views = entry(self.teacher.kind).views
@@ -92,6 +100,18 @@ class TrainTeacher(ModelStage):
             proxy=self.proxy,
         )
         return run_training(job, work)
+
+
+def rotnet_first(teacher: Teacher, seed: int, images: Artifact) -> TrainTeacher:
+    """The RotNet that Deeper Clustering goes on from, as in the paper."""
+    assert teacher.rotnet_first is not None
+    first = Teacher(arch=teacher.arch, head_layers=teacher.head_layers, pad=teacher.pad, optimiser=teacher.rotnet_first)
+    return TrainTeacher(first, seed, images, model="RotNet", settings_name="teacher.rotnet_first")
+
+
+def seen_as_by(student: Student) -> Student:
+    """How a student sees images, for a teacher that is to see them alike; what else it is changes no teacher."""
+    return Student(cutmix=student.cutmix, perturbation=student.perturbation)
 
 
 def new_backbone(net: Net, seed: int, images: Artifact) -> Backbone:

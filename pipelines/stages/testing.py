@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bownet.images.augment import to_float
 from evaluation.tally import Tally
+from pipelines.stages.device import own_device
 from pipelines.stages.pictures import labels_of, pixels_of, shard_labels, shards_of
 from pipelines.stages.shards import Row, for_each_shard
 from pipelines.store import Artifact, Workspace
@@ -60,7 +61,7 @@ def _count(
     labels = shard_labels(images, row)
     assert labels is not None, row["name"]
     label_N, pixels_NHWC = torch.from_numpy(np.searchsorted(classes, labels)), torch.from_numpy(pixels_of(images, row))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = own_device()
     total: dict[str, Tally] = {}
     with torch.inference_mode():
         for x, y_N in zip(pixels_NHWC.split(BATCH), label_N.split(BATCH), strict=True):

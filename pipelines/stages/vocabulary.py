@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import torch
 
 from bownet.config import Net, Vocabulary
-from bownet.nets.build import build_backbone
-from bownet.words.vocabulary import feature_maps, perplexity, sample_vectors
+from bownet.words.vocabulary import perplexity, sample_vectors
 from bownet.words.vocabulary_file import Vocabulary as VocabularyFile
 from pipelines.stages.clustering import Vectors, cluster_vectors
+from pipelines.stages.features import on_meta
+from pipelines.stages.maps import map_side, maps_of, memory_of_maps
 from pipelines.stages.model_stage import ModelStage
-from pipelines.stages.pictures import count_of, data_of, names_of, pixels_of, shards_of
-from pipelines.stages.shards import Row, for_each_shard, teacher_of
+from pipelines.stages.pictures import count_of, data_of, pixels_of, shards_of
+from pipelines.stages.shards import Row, for_each_shard
 from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
 
 FILE = "vocabulary.safetensors"
@@ -45,7 +46,11 @@ class BuildVocabulary(ModelStage):
 
     def config(self) -> dict[str, Any]:
         """Without what only later stages look at."""
-        return {**super().config(), "vocabulary": self.vocabulary.model_dump(exclude={"flip", "min_perplexity"})}
+        made = {**super().config(), "vocabulary": self.vocabulary.model_dump(exclude={"flip", "min_perplexity"})}
+        size, tap = data_of(self.images).image_size, self.vocabulary.tap
+        if size % (on_meta(self.net).tap_strides.get(tap) or 1):  # once, such a map was taken for a smaller one
+            made["map_side"] = map_side(self.net, tap, size)
+        return made
 
     def check(self) -> None:
         """Raise now what would fail after the teacher's training."""
@@ -63,12 +68,10 @@ class BuildVocabulary(ModelStage):
 
     def geometry(self) -> Geometry:
         data, train, tap = data_of(self.images), count_of(self.images, "train"), self.vocabulary.tap
-        with torch.device("meta"):
-            backbone = build_backbone(self.net, 0)
+        backbone = on_meta(self.net)
         if tap not in backbone.tap_channels:
             raise ValueError(f"vocabulary.tap={tap!r}: {self.net.arch} has {', '.join(backbone.taps[:-1])}")
-        stride = backbone.tap_strides[tap]
-        grid = data.image_size // stride if stride else 1
+        grid = map_side(self.net, tap, data.image_size)
         if grid < 3:
             raise ValueError(
                 f"vocabulary.tap={tap!r}: its map of {data.image_size}-pixel images is {grid}x{grid}, without inner "
@@ -80,9 +83,12 @@ class BuildVocabulary(ModelStage):
         return Geometry(grid, per_image, train * per_image, backbone.tap_channels[tap])
 
     def estimate(self) -> Estimate:
-        g = self.geometry()
+        g, data = self.geometry(), data_of(self.images)
         counts = f"K={self.vocabulary.size}, {g.vectors} vectors x {g.channels}"
-        return Estimate(counts, g.vectors * g.channels * 4, self.vocabulary.size * g.channels * 4)
+        sampled = data.shard_size * g.per_image * g.channels * 4 * 2  # of a shard: its parts, then all together
+        sampling = memory_of_maps(self.net, data.image_size, data.shard_size) + sampled
+        memory = max(sampling, g.vectors * g.channels * 4)
+        return Estimate(counts, memory, self.vocabulary.size * g.channels * 4)
 
     def build(self, work: Workspace) -> dict[str, Any]:
         per_image = self.geometry().per_image
@@ -143,13 +149,9 @@ def _sample_shard(
     name = f"{row['name']}.vectors.npy"
     if not work.scratch.exists(name):
         pixels = torch.from_numpy(pixels_of(images, row))
-        vectors = sample_vectors(feature_maps(teacher_of(net), pixels, tap), per_image, seed, row["start"])
-        finite = torch.isfinite(vectors).view(len(pixels), -1).all(1)
-        if not finite.all():
-            bad = [n for n, good in zip(names_of(images, row), finite.tolist(), strict=True) if not good]
-            raise ValueError(
-                f"{net.ref}: its features of {len(bad)} images of {row['name']} are not finite ({', '.join(bad[:3])}); "
-                "its training has diverged, use a smaller optimiser.lr"
-            )
-        work.scratch.write_npy(name, vectors.numpy())
+        vectors = [
+            sample_vectors(maps, per_image, seed, row["start"] + first)
+            for first, maps in maps_of(net, images, row, pixels, tap)
+        ]
+        work.scratch.write_npy(name, torch.cat(vectors).numpy())
     return {"name": name, "vectors": row["stop"] * per_image - row["start"] * per_image}

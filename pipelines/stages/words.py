@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from bownet.words.health import health, word_stats, words_and_labels, words_and_words
-from bownet.words.vocabulary import feature_maps
+from pipelines.stages.maps import maps_of, memory_of_maps
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of, data_of, names_of, pixels_of, shard_labels, shards_of
-from pipelines.stages.shards import Row, for_each_shard, teacher_of
+from pipelines.stages.shards import Row, for_each_shard
 from pipelines.stages.signed import signed
 from pipelines.stages.vocabulary import BuildVocabulary, vocabulary_of
 from pipelines.store import Artifact, Estimate, Workspace
@@ -37,8 +37,8 @@ class Quantize(ModelStage):
         assert isinstance(self.vocabulary.stage, BuildVocabulary)
         data, train = data_of(self.images), count_of(self.images, "train")
         positions = self.vocabulary.stage.geometry().grid ** 2 * (1 + self.flip)
-        counts = f"{train} images x {positions} words"
-        return Estimate(counts, data.shard_size * positions * 512, train * positions * 2)
+        memory = memory_of_maps(self.vocabulary.stage.net, data.image_size, data.shard_size)
+        return Estimate(f"{train} images x {positions} words", memory, train * positions * 2)
 
     def build(self, work: Workspace) -> dict[str, Any]:
         from pipelines.drawing.health import draw_health  # here, so that workers need not import matplotlib
@@ -92,19 +92,12 @@ def _quantize_shard(row: Row, stage: Quantize, work: Workspace) -> Row:
 
 
 def _words(row: Row, stage: Quantize) -> NDArray[np.uint16]:
-    vocabulary, teacher = vocabulary_of(stage.vocabulary), teacher_of(stage.teacher)
+    vocabulary = vocabulary_of(stage.vocabulary)
     pixels = torch.from_numpy(pixels_of(stage.images, row))
     views = []
     for view in (pixels, pixels.flip(2)) if stage.flip else (pixels,):
-        maps = feature_maps(teacher, view, vocabulary.tap)
-        finite = torch.isfinite(maps).flatten(1).all(1)
-        if not finite.all():
-            bad = [n for n, good in zip(names_of(stage.images, row), finite.tolist(), strict=True) if not good]
-            raise ValueError(
-                f"{stage.teacher.ref}: its features of {len(bad)} images of {row['name']} are not finite "
-                f"({', '.join(bad[:3])}); its training has diverged"
-            )
-        views.append(vocabulary.assign(maps).numpy().astype(np.uint16))
+        parts = maps_of(stage.teacher, stage.images, row, view, vocabulary.tap)
+        views.append(np.concatenate([vocabulary.assign(maps).numpy().astype(np.uint16) for _, maps in parts]))
     return np.stack(views, 1)
 
 

@@ -79,11 +79,14 @@ class Artifact:
         self._require_built()
         return self.folder.path(name)
 
-    def local_path(self, name: str) -> Path:
-        """A path on this machine; a remote file is fetched once into the folder $BOWNET_CACHE."""
+    def local_path(self, name: str, manifest: dict[str, Any] | None = None) -> Path:
+        """A path on this machine; a remote file is fetched once into the folder $BOWNET_CACHE.
+
+        Who wants many files of an artifact gives its manifest, which is read for each of them otherwise.
+        """
         if self.folder.is_local:
             return Path(self.path(name))
-        return _fetched(self, name)
+        return _fetched(self, name, manifest or self.manifest())
 
     def read_bytes(self, name: str) -> bytes:
         self._require_built()
@@ -215,9 +218,9 @@ def cache_folder() -> Path:
     return folder
 
 
-def _fetched(artifact: Artifact, name: str) -> Path:
+def _fetched(artifact: Artifact, name: str, manifest: dict[str, Any]) -> Path:
     """A remote file on this machine, under its sha256, so that a rebuilt artifact is fetched anew."""
-    files = artifact.manifest()["files"]
+    files = manifest["files"]
     if name not in files:
         raise StoreError(f"{artifact.ref}: no file {name!r}; it has {', '.join(files) or 'none'}")
     sha256 = files[name]["sha256"]

@@ -71,8 +71,8 @@ class Stage(ABC):
     def check(self) -> None:  # noqa: B027
         """Called while a run is planned: raise ValueError for what would otherwise fail hours later."""
 
-    def check_workers(self, workers: int) -> None:  # noqa: B027
-        """Called once it is known how many train, before anything is built: raise ValueError as `check` does."""
+    def check_workers(self, workers: int, gpu: bool) -> None:  # noqa: B027
+        """Called once it is known how many train, and whether on GPUs, before anything is built: raises as `check`."""
 
     def notes(self) -> Sequence[str]:
         """Called while a run is planned: what people should know before it starts."""

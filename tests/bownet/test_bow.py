@@ -73,12 +73,6 @@ def test_nothing_left_is_an_error_with_a_remedy(shape: tuple[int, ...]) -> None:
         bow_targets(torch.zeros(shape, dtype=torch.int64), 4, drop_border=True)
 
 
-def test_flip_is_left_out() -> None:
-    words = torch.tensor([[[[0, 0], [0, 1]], [[1, 1], [2, 1]]]])
-    torch.testing.assert_close(bow_targets(words, 3, merge_views=False), torch.tensor([[0.75, 0.25, 0.0]]))
-    torch.testing.assert_close(bow_targets(words[:, 0], 3, merge_views=False), torch.tensor([[0.75, 0.25, 0.0]]))
-
-
 def test_pyramid_by_hand() -> None:
     words_NHW = torch.tensor([[[0, 0, 1, 1], [0, 2, 1, 1], [3, 3, 0, 1], [3, 3, 2, 2]]])
     expected = torch.tensor(

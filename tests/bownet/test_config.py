@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from bownet.config import Experiment, Net, Optimiser, Vocabulary
+from bownet.config import Experiment, Net, Optimiser, Round, Vocabulary
 
 
 def test_settings_cannot_be_changed_or_extended() -> None:
@@ -29,6 +29,16 @@ def test_defaults_are_the_papers_cifar_settings() -> None:
     assert (exp.vocabulary.size, exp.vocabulary.tap, exp.student.bow) == (2048, "block3", "count")
     assert (exp.linear.epochs, exp.linear.drop_every, exp.linear.drop_factor) == (60, 10, 0.3)
     assert (exp.fewshot.shots, exp.fewshot.queries, exp.fewshot.episodes) == ((1, 5, 10, 50), 15, 2000)
+
+
+def test_whitening_needs_components_in_some_round() -> None:
+    white = Vocabulary(whiten=True)
+    with pytest.raises(ValidationError, match="whiten=True: whitens principal components, of which"):
+        Experiment(vocabulary=white)
+    with pytest.raises(ValidationError, match=r"give vocabulary.pca, or a round its own in per_round, or use False"):
+        Experiment(vocabulary=white, per_round=(Round(tap="block3"),))
+    assert Experiment(vocabulary=Vocabulary(whiten=True, pca=8)).vocabulary.whiten
+    assert Experiment(vocabulary=white, per_round=(Round(tap="block3", pca=8),)).vocabulary_of_round(1).pca == 8
 
 
 def test_a_drop_after_the_end_is_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from bownet.images.relative_location import grid_side, location_patches, patch_side
+from bownet.images.relative_location import cut_patches, grid_side, location_patches, patch_side
 
 OFFSETS = [(-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1)]  # down, right; by position
 
@@ -25,53 +25,40 @@ def coordinates(n: int, side: int) -> Tensor:
 def test_sizes(side: int, grid: int, patch: int) -> None:
     assert (grid_side(side), patch_side(grid)) == (grid, patch)
     x = torch.rand(2, 3, side, side, generator=seeded())
-    patches, position = location_patches(x, seeded())
-    assert patches.shape == (2, 9, 3, patch, patch)
-    assert position.tolist() == [list(range(8))] * 2
+    assert location_patches(x, seeded()).shape == (2, 9, 3, patch, patch)
 
 
 @pytest.mark.parametrize(("side", "cell", "patch", "margin"), [(96, 32, 24, 0), (32, 10, 8, 1)])
 def test_patches_lie_in_the_cells_that_their_positions_name(side: int, cell: int, patch: int, margin: int) -> None:
     n = 200
-    patches, position = location_patches(coordinates(n, side), seeded(1), grey_probability=0, standardise=False)
+    patches = cut_patches(coordinates(n, side), torch.rand(n, 2, 9, generator=seeded(1)))
     inside = torch.arange(patch)
-    jitters, flips = set(), 0
+    jitters = set()
     for i in range(n):
-        flipped = bool(patches[i, 0, 1, 0, 0] > patches[i, 0, 1, 0, 1])
-        flips += flipped
         for m in range(9):
-            down, right = (0, 0) if m == 0 else OFFSETS[position[i, m - 1]]
+            down, right = (0, 0) if m == 0 else OFFSETS[m - 1]
             rows, cols, number = patches[i, m]
             assert (number == i).all()
-            cols = side - 1 - cols if flipped else cols
             top, left = int(rows[0, 0]), int(cols[0, 0])
             assert torch.equal(rows, (top + inside)[:, None].expand(patch, patch).float())
             assert torch.equal(cols, (left + inside)[None].expand(patch, patch).float())
             jitter = top - margin - (1 + down) * cell, left - margin - (1 + right) * cell
             assert all(0 <= j <= cell - patch for j in jitter)
             jitters.add((m, *jitter))
-    assert 70 < flips < 130
     assert len(jitters) > 0.8 * 9 * (cell - patch + 1) ** 2  # every patch is anywhere in its cell
 
 
-def test_fewer_neighbours_are_chosen_per_image() -> None:
-    n = 400
-    patches, position = location_patches(
-        coordinates(n, 96), seeded(2), neighbours=2, grey_probability=0, standardise=False
-    )
-    assert patches.shape[1] == 3
-    assert (position[:, 0] != position[:, 1]).all()
-    counts = position.flatten().bincount(minlength=8)
-    assert counts.min() > 60  # 100 expected
-    down = torch.tensor(OFFSETS)[position][..., 0]
-    middle = patches[:, :, 0].mean((2, 3))
-    assert torch.equal(torch.sign((middle[:, 1:] - middle[:, :1]) / 16).where(down != 0, 0), down.float())
+def test_images_are_flipped_before_they_are_cut() -> None:
+    patches = location_patches(coordinates(200, 32) / 32, seeded(1))
+    flipped_NM = patches[:, :, 1, 0, 0] > patches[:, :, 1, 0, -1]
+    assert torch.equal(flipped_NM.all(1), flipped_NM.any(1))
+    assert 70 < flipped_NM[:, 0].sum() < 130
 
 
 def test_grey_is_drawn_per_image() -> None:
     x = torch.rand(1000, 3, 9, 9, generator=seeded(3))
     before = x.clone()
-    patches, _ = location_patches(x, seeded(4), standardise=False)
+    patches = location_patches(x, seeded(4))
     grey_NM = (patches.amax(2) - patches.amin(2)).amax((2, 3)) == 0
     assert torch.equal(grey_NM.all(1), grey_NM.any(1))
     assert grey_NM[:, 0].float().mean().item() == pytest.approx(0.66, abs=0.06)
@@ -81,7 +68,7 @@ def test_grey_is_drawn_per_image() -> None:
 def test_every_patch_is_standardised_on_its_own() -> None:
     x = torch.rand(5, 3, 96, 96, generator=seeded(5)) * torch.linspace(0.1, 1, 96)
     x[0] = 0.5
-    patches, _ = location_patches(x, seeded(6))
+    patches = location_patches(x, seeded(6))
     torch.testing.assert_close(patches.mean((3, 4)), torch.zeros(5, 9, 3), atol=1e-4, rtol=0)
     torch.testing.assert_close(patches[1:].std((3, 4)), torch.ones(4, 9, 3), atol=1e-4, rtol=0)
     torch.testing.assert_close(patches[0], torch.zeros(9, 3, 24, 24), atol=1e-3, rtol=0)
@@ -90,18 +77,17 @@ def test_every_patch_is_standardised_on_its_own() -> None:
 def test_the_generator_decides_alone() -> None:
     x = torch.rand(4, 3, 32, 32, generator=seeded(7))
     state = torch.get_rng_state()
-    a, b, c = (location_patches(x, seeded(s), neighbours=3) for s in (1, 1, 2))
-    assert torch.equal(a.patches_NMCPP, b.patches_NMCPP)
-    assert torch.equal(a.position_NJ, b.position_NJ)
-    assert not torch.equal(a.patches_NMCPP, c.patches_NMCPP)
+    a, b, c = (location_patches(x, seeded(s)) for s in (1, 1, 2))
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
     assert torch.equal(state, torch.get_rng_state())
 
 
 def test_errors_name_the_value() -> None:
     with pytest.raises(ValueError, match="20x30"):
         location_patches(torch.zeros(1, 3, 20, 30), seeded())
-    with pytest.raises(ValueError, match="neighbours=9"):
-        location_patches(torch.zeros(1, 3, 32, 32), seeded(), neighbours=9)
+    with pytest.raises(ValueError, match="5x5"):
+        location_patches(torch.zeros(1, 3, 5, 5), seeded())
 
 
 def test_autocast_does_not_round_pixels() -> None:
@@ -109,5 +95,4 @@ def test_autocast_does_not_round_pixels() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         inside = location_patches(x, seeded(1))
     outside = location_patches(x, seeded(1))
-    assert torch.equal(inside.patches_NMCPP, outside.patches_NMCPP)
-    assert torch.equal(inside.position_NJ, outside.position_NJ)
+    assert torch.equal(inside, outside)

@@ -17,7 +17,7 @@ from bownet.images.perturb import perturb
 from bownet.nets.build import build_backbone
 from bownet.nets.heads import omega
 from bownet.nets.taps import Backbone
-from bownet.tasks.bow import BowTask, OnlineWords
+from bownet.tasks.bow import BowTask, OnlineWords, soft_cross_entropy
 from bownet.training import InMemory, train
 from bownet.words.vocabulary import feature_maps
 from bownet.words.vocabulary_file import Vocabulary
@@ -253,3 +253,12 @@ def test_variants_learn(changes: dict[str, object], least: float) -> None:
     history = train(task_of(config, online), InMemory(drawn.numpy()), targets, optimiser, seed=0)
     start, end = (h["loss"] - h["floor"] for h in (history[0], history[-1]))
     assert end < least * start
+
+
+def test_the_loss_is_in_single_precision_under_autocast() -> None:
+    """To the last bit that of the logits that bfloat16 gave: 2.0 and 2.015625 are neighbours there."""
+    logits = torch.tensor([[2.0, 2.015625]], dtype=torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = soft_cross_entropy(logits, torch.tensor([[1.0, 0.0]]))
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(math.log(1 + math.exp(0.015625)), rel=1e-6)

@@ -152,6 +152,26 @@ def test_fewer_images_than_clusters() -> None:
         new_task().renew(0, [pictures(5)])
 
 
+def test_fewer_different_images_than_clusters() -> None:
+    with pytest.raises(ValueError, match=r"^teacher.clusters=6: only 5 of the 10 feature vectors differ, use 1..5 or"):
+        new_task().renew(0, [pictures(5), pictures(5)])
+
+
+def test_the_loss_is_in_single_precision_under_autocast() -> None:
+    """To the last bit that of the logits that bfloat16 gave."""
+    task = new_task(Perturbation(), cutmix=False).eval()
+    cluster_N = torch.from_numpy(task.renew(0, [pictures(20)]))
+    with torch.autocast("cpu", torch.bfloat16):
+        _, metrics = task(pictures(20), cluster_N, seeded(1))
+        x, _ = turned(perturb(pictures(20), Perturbation(), seeded(1)))
+        logits_NK = task.head(task.backbone(x, ("pool",))["pool"])
+    assert logits_NK.dtype == torch.bfloat16
+    log_NK = torch.log_softmax(logits_NK.float(), 1)
+    expected = -(task.weight_K[cluster_N] * log_NK[torch.arange(20), cluster_N]).sum() / 20
+    assert metrics["cluster_loss"].dtype == torch.float32
+    torch.testing.assert_close(metrics["cluster_loss"], expected.detach(), rtol=1e-6, atol=0)
+
+
 def test_all_parameters_learn() -> None:
     task = new_task().train()
     cluster_N = torch.from_numpy(task.renew(0, [pictures(16)]))

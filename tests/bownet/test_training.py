@@ -1,5 +1,8 @@
 """The training loop: epochs that show every image once, schedules, and exact continuation."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -186,3 +189,14 @@ def test_reports_every_epoch_once() -> None:
     assert [r["epoch"] for r in told] == [1, 2]
     assert all({"loss", "lr", "images_per_second", "floor", "gamma"} <= r.keys() for r in told)
     assert all(r["loss"] > r["floor"] for r in told)
+
+
+def test_an_input_that_gives_other_images_than_are_due_is_refused() -> None:
+    class Halved(InMemory):
+        def epoch(self, *arguments: Any, **named: Any) -> Iterator[Tensor]:
+            return (part[: len(part) // 2] for part in super().epoch(*arguments, **named))
+
+    images = Halved(np.zeros((16, 16, 16, 3), np.uint8))
+    task = RotationTask(build_backbone(Net(arch="wrn-10-1"), seed=0), 1, 0)
+    with pytest.raises(ValueError, match=r"^images: 4 came in step 1 where 8 were due; look at the input$"):
+        train(task, images, None, PASSES, seed=0)

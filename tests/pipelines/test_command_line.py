@@ -47,6 +47,7 @@ MISTAKES = {
     "demo --vocabulary.size 70000": r"^vocabulary.size=70000: use 2\.\.65536 \(Number of visual words K\)$",
     "demo --no-figures --vocabulary.size 70000": r"^vocabulary.size=70000: use 2\.\.65536",
     "miniimagenet/random-bownet --rounds 2": r"^per_round has 4 entries for rounds=2: give one for each$",
+    "demo --vocabulary.whiten True": r"^vocabulary.whiten=True: whitens principal components, of which",
     "demo --vocabulary.size many": r"^vocabulary.size=many: use a whole number, 2\.\.65536",
     "demo --student.optimiser.lr -1": r"^student.optimiser.lr=-1: use more than 0.* and at most 100",
     "demo --rounds 17": r"^rounds=17: use 0\.\.16",

@@ -190,6 +190,6 @@ def test_batches_are_too_small_for_the_workers(
     )
     plan = Plan(Store(tmp_path))
     evaluation(exp, plan)
-    plan.check_workers(2)
+    plan.check_workers(2, gpu=False)
     with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
-        plan.check_workers(workers)
+        plan.check_workers(workers, gpu=False)

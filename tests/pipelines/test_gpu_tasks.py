@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.machine import Machine, Resources, survey
+from pipelines.machine import WORKER_VARIABLES, Machine, Resources, survey
 from pipelines.stages.shards import Row, for_each_shard
 
 
@@ -56,3 +56,24 @@ def test_tasks_that_ask_for_half_a_gpu_share_one(two_gpus: Machine) -> None:
 
     done = for_each_shard([{"n": n} for n in range(4)], share, halves, gpu=True)
     assert [(row["n"], row["share"]) for row in done] == [(n, 0.5) for n in range(4)]
+
+
+@pytest.mark.slow
+def test_a_task_computes_where_ray_has_put_it(two_gpus: Machine) -> None:
+    """Ray leaves the GPUs of a node visible to tasks that asked for none: what torch sees is not theirs to use."""
+    import ray
+
+    from pipelines.stages.device import own_device
+
+    def where() -> str:
+        return own_device()
+
+    def seen() -> str:
+        return os.environ["CUDA_VISIBLE_DEVICES"]
+
+    devices = [ray.get(ray.remote(num_cpus=1, num_gpus=gpus)(where).remote()) for gpus in (0, 1, 0.5)]
+    assert devices == ["cpu", "cuda", "cuda"]
+    assert own_device() == "cpu"
+    told = {"env_vars": WORKER_VARIABLES}  # as `connect` tells all workers: Ray Train goes by what torch sees
+    assert ray.get(ray.remote(num_cpus=1, num_gpus=0, runtime_env=told)(seen).remote()) == ""
+    assert ray.get(ray.remote(num_cpus=1, num_gpus=1, runtime_env=told)(seen).remote()) in ("0", "1")

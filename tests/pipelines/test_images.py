@@ -164,6 +164,21 @@ def test_scenes_are_the_same_whatever_the_shards(tmp_path: Path, machine: Machin
     assert (count_of(one, "novel"), fewshot_split(one)) == (16 * len(scenes.NOVEL), "novel")
 
 
+def test_pixels_without_files_are_raw_at_any_size(tmp_path: Path, machine: Machine) -> None:
+    large = Data(train=24, test=12, novel_per_class=1, image_size=128)
+    Images(large).check()
+    images = Store(tmp_path, machine=machine).get(Images(large))
+    assert images.info["bad"] == []
+    assert load_split(images, "train").shape == (24, 128, 128, 3)
+    for kind, path in (("scenes", None), ("cifar10", "x"), ("cifar100", "x")):
+        data = Data.model_validate({"kind": kind, "path": path, "image_size": 128})
+        assert data.is_raw
+        with pytest.raises(
+            ValueError, match=rf"^data.storage=encoded: data.kind={kind} has no files that could be kept"
+        ):
+            Images(data.model_copy(update={"storage": "encoded"})).check()
+
+
 def test_a_png_of_16_bits_and_an_upside_down_jpeg_are_stored_rightly(tmp_path: Path, machine: Machine) -> None:
     source = tmp_path / "odd"
     for c in ("a", "b"):

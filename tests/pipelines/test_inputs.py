@@ -1,7 +1,10 @@
 """Training input on a real Ray: a stream gives what memory gives, and every worker count shows each image once."""
 
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 import torch
@@ -13,7 +16,7 @@ from bownet.training import InMemory, Shard
 from pipelines.machine import Machine
 from pipelines.stages.images import Images
 from pipelines.stages.inputs import Share, Streamed, once_per_node, shared_cpus, streams
-from pipelines.stages.pictures import load_split
+from pipelines.stages.pictures import clean_view, data_of, load_split, row_reader, shards_of
 from pipelines.store import Artifact, Store
 
 SHARE = Share(0.5, 1, 0.5)
@@ -58,6 +61,43 @@ def test_files_are_cut_the_same_for_any_number_of_workers(encoded: Artifact) -> 
     assert len(one[:, 0, 0, 0].unique()) == 40  # each photo once
     again = list(stream.epoch(PASS, 3, 1, Shard()))
     assert not torch.equal(torch.cat(again), one)  # another epoch, another order
+
+
+def test_a_batch_that_ray_data_would_cut_comes_whole(raw: Artifact) -> None:
+    """As those above 192 MiB would be, with the limit that Ray Data has by itself."""
+    import ray.data
+
+    context = ray.data.DataContext.get_current()
+    before, context.target_max_block_size = context.target_max_block_size, 1000
+    try:
+        parts = list(Streamed(raw, None, SHARE).epoch(PASS, 7, 1, Shard()))
+        clean = list(Streamed(raw, None, SHARE))
+    finally:
+        context.target_max_block_size = before
+    memory = InMemory(load_split(raw, "train"))
+    for found, expected in zip(parts, memory.epoch(PASS, 7, 1, Shard()), strict=True):
+        assert torch.equal(found, expected)
+    assert [len(part) for part in clean] == [row["stop"] - row["start"] for row in shards_of(raw, "train")]
+
+
+@pytest.mark.parametrize("which", ["raw", "encoded"])
+def test_one_image_of_a_remote_store_fetches_its_own_shard_alone(
+    which: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here: Artifact = request.getfixturevalue(which)
+    monkeypatch.setenv("BOWNET_CACHE", str(tmp_path))
+    memory, root = fsspec.filesystem("memory"), f"memory://{tmp_path.name}-{which}"
+    for name in here.folder.list():
+        memory.pipe(f"/{tmp_path.name}-{which}/artifacts/{here.ref}/{name}", here.folder.read_bytes(name))
+    there, row = replace(here, root=root), shards_of(here, "train")[1]
+    rows, data = np.array([row["start"], row["stop"] - 1]), data_of(here)
+    found, expected = (
+        row_reader(images, "train")(rows, lambda content, _: clean_view(content, data)) for images in (there, here)
+    )
+    np.testing.assert_array_equal(found, expected)
+    fetched = {path.name for path in tmp_path.glob("*/*")}
+    endings = ("images.npy",) if which == "raw" else ("bytes", "offsets.npy")
+    assert fetched == {f"{row['name']}.{ending}" for ending in endings}
 
 
 def test_an_array_in_memory_is_not_copied(raw: Artifact) -> None:

@@ -1,6 +1,7 @@
 """Plans: which settings change which keys, and what is refused before anything starts."""
 
 import io
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bownet.config import Experiment
+from bownet.config import Experiment, Optimiser, Teacher
 from pipelines.command_line import parse, start_of
 from pipelines.full import experiment
 from pipelines.plan import Plan
 from pipelines.presets import PRESETS
+from pipelines.stages.student import TrainStudent
 from pipelines.store import Estimate, Stage, Store, Workspace
 
 
@@ -102,3 +104,48 @@ def test_a_disk_that_is_too_small_is_refused_with_both_numbers(tmp_path: Path) -
     plan.get(Huge())
     with pytest.raises(ValueError, match=r"about 2000000.0 TB are needed, .* are free; free some room or name another"):
         plan.check_room()
+
+
+UNTRAINABLE = {
+    "--student.optimiser.sync-batch-norm True": "student.optimiser.sync_batch_norm=True: torch has it for GPUs only",
+    "--teacher.optimiser.sync-batch-norm True": "teacher.optimiser.sync_batch_norm=True: torch has it for GPUs only",
+    "--student.optimiser.batch 4 --student.optimiser.accumulate 2": "student.optimiser.batch=4: 240 images give "
+    "batches of 4, too few for 3 workers x student.optimiser.accumulate=2; use fewer of them, or larger batches",
+    "--teacher.optimiser.batch 2": "teacher.optimiser.batch=2: 240 images give batches of 2, too few for 3 workers",
+}
+
+
+@pytest.mark.parametrize("line", UNTRAINABLE)
+def test_what_no_worker_can_train_is_refused_before_any_other_trains(line: str, tmp_path: Path) -> None:
+    plan = Plan(Store(tmp_path))
+    experiment(parse(None, ["smoke", *line.split()]).experiment, plan)
+    with pytest.raises(ValueError, match=f"^{re.escape(UNTRAINABLE[line])}"):
+        plan.check_workers(3, gpu=False)
+    if "sync" in line:
+        plan.check_workers(3, gpu=True)
+    else:
+        plan.check_workers(1, gpu=False)
+
+
+def test_the_rotnet_before_deeper_clustering_names_its_own_settings(tmp_path: Path) -> None:
+    first = Optimiser(epochs=1, drops=(), iterations_per_epoch=None, batch=2)
+    teacher = Teacher(kind="deeper_clustering", arch="wrn-10-1", clusters=12, rotnet_first=first)
+    plan = Plan(Store(tmp_path))
+    experiment(PRESETS["smoke"]().model_copy(update={"teacher": teacher}), plan)
+    with pytest.raises(ValueError, match=r"^teacher.rotnet_first.batch=2: 240 images give batches of 2, too few for 3"):
+        plan.check_workers(3, gpu=False)
+
+
+def test_more_clusters_than_images_are_refused_in_the_plan(tmp_path: Path) -> None:
+    exp = parse(None, ["smoke", "--teacher.kind", "deeper_clustering", "--teacher.clusters", "241"]).experiment
+    with pytest.raises(ValueError, match=r"^teacher.clusters=241: there are 240 images, use 2..240$"):
+        experiment(exp, Plan(Store(tmp_path)))
+
+
+def test_students_of_different_seeds_and_rounds_have_different_seeds(tmp_path: Path) -> None:
+    seeds: list[int] = []
+    for seed in ("0", "1", "2"):
+        plan = Plan(Store(tmp_path))
+        experiment(parse(None, ["smoke", "--rounds", "3", "--seed", seed]).experiment, plan)
+        seeds += [step.stage.seed for step in plan.steps if isinstance(step.stage, TrainStudent)]
+    assert seeds == [1, 1001, 2001, 2, 1002, 2002, 3, 1003, 2003]

@@ -17,6 +17,8 @@ from pipelines.plan import Plan
 from pipelines.presets import PRESETS
 from pipelines.store import Stage, Store
 
+FEW = ["--teacher.clusters", "12"]  # for as few images as the smoke preset has
+
 
 def stages(exp: Experiment, root: Path) -> dict[str, Stage]:
     plan = Plan(Store(root))
@@ -31,7 +33,7 @@ def smoke(**changes: Any) -> Experiment:
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_every_task_is_planned_under_its_name(kind: str, tmp_path: Path) -> None:
-    planned = stages(parse(None, ["smoke", "--teacher.kind", kind]).experiment, tmp_path)
+    planned = stages(parse(None, ["smoke", "--teacher.kind", kind, *FEW]).experiment, tmp_path)
     assert f"{TEACHERS[kind]}: training" in planned
     assert planned["BoWNet: vocabulary"].inputs()["teacher"].ref.startswith("teacher/")
 
@@ -41,7 +43,7 @@ def test_the_student_changes_no_teacher_but_the_one_that_is_trained_like_it(tmp_
         label = f"{TEACHERS[kind]}: training"
         plain, other = (
             Store(tmp_path).plan(
-                stages(parse(None, ["smoke", "--teacher.kind", kind, *more]).experiment, tmp_path)[label]
+                stages(parse(None, ["smoke", "--teacher.kind", kind, *FEW, *more]).experiment, tmp_path)[label]
             )
             for more in ([], ["--student.perturbation.hue", "0.3", "--student.optimiser.epochs", "3"])
         )
@@ -49,7 +51,7 @@ def test_the_student_changes_no_teacher_but_the_one_that_is_trained_like_it(tmp_
 
 
 def test_deeper_clustering_goes_on_from_a_rotnet_when_asked(tmp_path: Path) -> None:
-    teacher = Teacher(kind="deeper_clustering", rotnet_first=Optimiser(epochs=3, drops=()))
+    teacher = Teacher(kind="deeper_clustering", clusters=12, rotnet_first=Optimiser(epochs=3, drops=()))
     planned = stages(smoke(teacher=teacher.model_dump()), tmp_path)
     start = planned["Deeper Clustering: training"].inputs()["start"]
     assert start.key == Store(tmp_path).plan(planned["RotNet: training"]).key

@@ -8,16 +8,17 @@ import torch
 
 from bownet.config import Data, Net, Vocabulary
 from bownet.images.augment import to_float
+from bownet.nets.build import build_backbone
 from bownet.words.vocabulary import online_words
 from bownet.words.vocabulary_file import Vocabulary as VocabularyFile
 from pipelines.machine import Machine
 from pipelines.stages.images import Images
-from pipelines.stages.pictures import load_split
+from pipelines.stages.pictures import load_split, shards_of
 from pipelines.stages.shards import teacher_of
 from pipelines.stages.teacher import RandomNet
 from pipelines.stages.vocabulary import BuildVocabulary
 from pipelines.stages.words import Quantize, load_words
-from pipelines.store import Artifact, Store
+from pipelines.store import Artifact, Store, Workspace
 
 NET = Net(arch="wrn-10-1")
 
@@ -51,6 +52,37 @@ def test_every_position_of_both_views_has_its_nearest_word(made: dict[str, Artif
                     vector = file.pca.transform(maps[i, :, row, column][None])
                     distance = (vector - file.centroids_KC).square().sum(1)
                     assert distance[int(words[i, view, row, column])] <= distance.min() * (1 + 1e-4)
+
+
+def test_parts_of_a_shard_give_the_same_vectors_and_words(
+    made: dict[str, Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole shards of 25 images against parts of 7, 7, 7 and 4."""
+    from pipelines.stages import maps, vocabulary, words
+
+    images, net, stage = made["images"], made["net"], made["words"].stage
+    assert isinstance(stage, Quantize)
+    whole = Workspace(str(tmp_path / "whole"), "artifacts/vocabulary/x")
+    parts = Workspace(str(tmp_path / "parts"), "artifacts/vocabulary/x")
+    for work, at_a_time in ((whole, 250), (parts, 7)):
+        monkeypatch.setattr(maps, "AT_A_TIME", at_a_time)
+        for row in shards_of(images, "train"):
+            vocabulary._sample_shard(row, images, net, "block3", 5, 0, work)
+            made_of = words._words(row, stage)
+            np.testing.assert_array_equal(made_of, made["words"].read_npy(f"{row['name']}.words.npy"))
+    assert whole.scratch.files() == parts.scratch.files() != {}
+    for name in whole.scratch.files():
+        np.testing.assert_array_equal(whole.scratch.read_npy(name), parts.scratch.read_npy(name))
+
+
+def test_the_map_of_an_odd_image_is_rounded_up(tmp_path: Path) -> None:
+    images = Store(tmp_path).plan(Images(Data(train=60, test=12, novel_per_class=1, image_size=18)))
+    net = Store(tmp_path).plan(RandomNet(NET, 0, images, model="random"))
+    planned = BuildVocabulary(Vocabulary(size=12, tap="block3"), 0, images, net, NET, model="BoWNet")
+    x = torch.zeros(1, 3, 18, 18)
+    assert planned.geometry().grid == build_backbone(NET, 0)(x, ("block3",))["block3"].shape[-1] == 5
+    assert planned.geometry().vectors == 60 * 3 * 3
+    assert planned.estimate().memory_bytes > 60 * (18 * 18 * 3 + 4 * 16 * 18 * 18)  # images and a map of the first tap
 
 
 def test_words_of_a_batch_are_those_of_the_stage(made: dict[str, Artifact]) -> None:

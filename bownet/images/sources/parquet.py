@@ -115,7 +115,9 @@ def open_parquet(data: Data) -> Source:
         parts += [split, listing.names, [f.rows for f in files], [f.image_bytes for f in files], labels.get(split)]
     everything = [file for files in found.values() for file in files]
     mean = sum(f.image_bytes for f in everything) // max(1, sum(f.rows for f in everything))
-    fingerprint = digest("parquet", [*categories], *parts)
+    # The column only where it is another than the usual one: keys of all others stay as they were before it counted.
+    column = [data.image_column] if data.image_column != Data.model_fields["image_column"].default else []
+    fingerprint = digest("parquet", [*categories], *parts, *column)
     return Source(splits, categories, fingerprint, mean, tuple(dict.fromkeys(notes)))
 
 

@@ -14,6 +14,7 @@ from made_images import SHARED, encoded, names_of, read_all, value_of
 from bownet.config import Data
 from bownet.images.decode import BadImage, decode
 from bownet.images.sources import open_source
+from bownet.images.sources.names import digest
 from bownet.images.sources.parquet import open_parquet
 
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -148,6 +149,16 @@ def test_the_fingerprint_follows_labels(tmp_path: Path) -> None:
     first = open_parquet(parquet(write(tmp_path / "a/x.parquet", table([1, 2], [0, 1])))).fingerprint
     assert open_parquet(parquet(write(tmp_path / "b/x.parquet", table([1, 2], [0, 1])))).fingerprint == first
     assert open_parquet(parquet(write(tmp_path / "c/x.parquet", table([1, 2], [1, 0])))).fingerprint != first
+
+
+def test_the_fingerprint_follows_the_column_of_images(tmp_path: Path) -> None:
+    """Also where columns are equally large; the usual one is no part of it, as in the keys of older stores."""
+    same = [encoded(1), encoded(2)]
+    file = write(tmp_path / "x.parquet", pa.table({"image": same, "left": same, "label": [0, 1]}))
+    usual, left = (open_parquet(parquet(file, image_column=c)).fingerprint for c in ("image", "left"))
+    size = pq.read_metadata(file).row_group(0).column(0).total_compressed_size
+    assert usual == digest("parquet", ["0", "1"], "train", ["x.parquet"], [2], [size], np.array([0, 1]))
+    assert left != usual
 
 
 def test_a_file_that_is_gone_or_cut_while_reading(tmp_path: Path) -> None:
