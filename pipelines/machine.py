@@ -84,9 +84,11 @@ WORKER_VARIABLES |= {"RAY_CHDIR_TO_TRIAL_DIR": "0"}  # a trial of a sweep finds 
 
 # A machine that loses its power or network says goodbye to nobody. Ray gives it up after a minute, but calls that it
 # was answering wait until gRPC has asked whether it is still there: by default after five minutes, and two more without
-# an answer. A local Ray is left with that: it has no other machine, and may be stopped as a whole for a while.
+# an answer. Not sooner than this: servers that `ray start` has made take a question within a minute of the last one for
+# an attack, and close the connection. A local Ray is left with the default: it has no other machine, and may be stopped
+# as a whole for a while.
 NOTICE_LOST_MACHINES = {
-    "RAY_grpc_client_keepalive_time_ms": "30000",
+    "RAY_grpc_client_keepalive_time_ms": "90000",
     "RAY_grpc_client_keepalive_timeout_ms": "30000",
 }
 
