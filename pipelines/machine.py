@@ -124,6 +124,8 @@ def connect(object_store_memory: int | None = None, cpus: int | None = None) -> 
             os.environ.setdefault(name, value)
     # A thread that outlives its cluster would start a second one with its next call.
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
+    # What a job was submitted with has gone before ours; Ray would end, and show every variable that the job carries.
+    os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
     import ray
     import ray.data
 
