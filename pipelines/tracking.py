@@ -206,9 +206,8 @@ class Tracking(Observer):
         self._end("FINISHED")
 
     def log_file(self, path: Path) -> None:
-        """A picture or a table, with the run."""
+        """A picture or a table, with the run; now, unless the server is away: it may be gone when that is back."""
         self._outbox.put(lambda: self._client.log_artifact(self._run_of(None), str(path)))
-        self._outbox.flush(0)  # it may be gone soon
 
     def end_left_over(self) -> None:
         """Runs of the same sweep whose program was killed, and of trials that were ended early, run no longer."""
