@@ -1,7 +1,7 @@
 """MLflow: one parent run per experiment with settings and final metrics, one child run per model with its curves.
 
 The only module that imports mlflow. Everything logged here is also in the store; a tracking server that is down costs
-a warning, never a result, and gets all that it has missed when it is back.
+a warning, never a result, and gets what it has missed when it is back, but for the load of the machine.
 """
 
 from __future__ import annotations
