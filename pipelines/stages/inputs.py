@@ -38,10 +38,11 @@ class Share:
 def shared_cpus(machine: Machine, stream: bool) -> Share:
     """Without a stream a worker computes on its whole share; with one it leaves a CPU to reading, where it has several.
 
-    Reading tasks ask for no CPU, as two programs that train could hold all of them, and each wait for the other's.
+    With a GPU it computes there, and all its CPUs but one may read. Reading tasks ask for no CPU, as two programs that
+    train could hold all of them, and each wait for the other's.
     """
     asked, spare = machine.cpus_per_worker, machine.cpus - machine.workers * machine.cpus_per_worker
-    readers = max(1, spare // machine.workers)
+    readers = max(1, spare // machine.workers + (asked - 1 if machine.gpu else 0))
     if not stream or spare >= machine.workers:
         return Share(asked, asked, readers)
     return Share(asked, max(1, asked - 1), readers)

@@ -93,6 +93,11 @@ def test_what_reads_has_a_cpu_to_compute_on(
     assert shared_cpus(Machine(workers, per_worker, False, cpus), stream) == expected
 
 
+def test_the_cpus_of_a_gpu_read_for_it() -> None:
+    assert shared_cpus(Machine(8, 12, True, 96), True) == Share(12, 11, 11)  # 88 of 96, as benchmarks/scale.py has it
+    assert shared_cpus(Machine(1, 1, True, 4), True) == Share(1, 1, 3)
+
+
 def test_who_holds_all_cpus_can_still_read(raw: Artifact, machine: Machine) -> None:
     """Two programs that train may hold them together, and none will give one back before it has read."""
     import ray
