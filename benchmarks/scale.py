@@ -16,7 +16,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a program, like pipelines/full.py
@@ -37,6 +37,7 @@ NVLINK = 200e9  # bytes per second between the GPUs of a node
 TASK = 0.05  # seconds until a task of Ray Data has begun and is known to be over
 ONCE = ("images (copied and checked)", "RotNet", "linear classifiers")  # the others come with each round
 LAUNCH = 0.004  # seconds of a step in which kernels are launched, however small a worker's part is
+HASH, HASHING_THREADS = 1.6e9, 32  # bytes of SHA-256 per second of a thread, as measured here; as Python has them
 SLOW, UNEVEN = 3.0, 0.15  # how much slower one GPU is, and its CPUs; deviation of the logarithm of a shard's cost
 
 
@@ -110,6 +111,13 @@ def a_pass(stage: str, seconds_of_shard: float, gpus: int, slots: int, gigabytes
     return Cost(stage, gpus, end, ideal, limits, flops / 1e15, gigabytes, 1.0, len(tasks))
 
 
+def with_manifest(cost: Cost, size: float, at: Hardware) -> Cost:
+    """The driver reads every file that was made, and its sha256 goes into the manifest: the pass is over before."""
+    rate = min(at.bytes, min(HASHING_THREADS, at.cpus + 4) * HASH)
+    limits = {**cost.limits, "hashing in the driver": size / rate}
+    return replace(cost, seconds=cost.seconds + size / rate, limits=limits, gigabytes=cost.gigabytes + size / 1e9)
+
+
 def training(stage: str, by: Optimising, views: float, forwards: float, gpus: int, at: Hardware) -> Cost:
     """Data parallel: each step computes its part, exchanges gradients around a ring, and has its images decoded."""
     batch, workers = by.batch, min(gpus, by.batch)  # a worker needs an image of the batch
@@ -170,7 +178,11 @@ def costs(gpus: int, at: Hardware, batch: int | None = None) -> list[Cost]:
     k, words = exp.vocabulary.size, 49
     quantise = shard * words * 2 * k * CHANNELS / at.matmul
     return [
-        a_pass("images (copied and checked)", shard / at.decode, gpus, cpus, IMAGES * JPEG * 2 / 1e9, 0),
+        with_manifest(
+            a_pass("images (copied and checked)", shard / at.decode, gpus, cpus, IMAGES * JPEG * 2 / 1e9, 0),
+            IMAGES * JPEG,
+            at,
+        ),
         training("RotNet", Optimising(teacher.epochs, batch or teacher.batch), 4, 3, gpus, at),
         a_pass("vectors of the teacher", forward, gpus, gpus, IMAGES * JPEG / 1e9, IMAGES * FORWARD),
         clustering(gpus, at),

@@ -67,7 +67,7 @@ def measure(small: bool, machine: Machine) -> list[Result]:
         data = Data(kind="folder", path=str(photos), image_size=size, storage="raw", shard_size=100)
         images = Store(Path(folder) / "store", machine=machine).get(Images(data))
         count = images.info["counts"]["train"]
-        stream = Streamed(images, None, Share(1, 1, 0.5))
+        stream = Streamed(images, None, Share(1, 1, machine.cpus))
         config = Optimiser(epochs=3, iterations_per_epoch=None, batch=32, drops=())
         medians, seconds = [], []
         for epoch in range(3):

@@ -87,9 +87,11 @@ WORKER_VARIABLES |= {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
 
 # A machine that loses its power or network says goodbye to nobody. Ray gives it up after a minute, but calls that it
 # was answering wait until gRPC has asked whether it is still there: by default after five minutes, and two more without
-# an answer. A local Ray is left with that: it has no other machine, and may be stopped as a whole for a while.
+# an answer. Not sooner than this: servers that `ray start` has made take a question within a minute of the last one for
+# an attack, and close the connection. A local Ray is left with the default: it has no other machine, and may be stopped
+# as a whole for a while.
 NOTICE_LOST_MACHINES = {
-    "RAY_grpc_client_keepalive_time_ms": "30000",
+    "RAY_grpc_client_keepalive_time_ms": "90000",
     "RAY_grpc_client_keepalive_timeout_ms": "30000",
 }
 
@@ -121,6 +123,8 @@ def set_variables(is_local: bool) -> dict[str, str]:
             os.environ.setdefault(name, value)
     # A thread that outlives its cluster would start a second one with its next call.
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
+    # What a job was submitted with has gone before ours; Ray would end, and show every variable that the job carries.
+    os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
     return {name: os.environ[name] for name in for_workers}
 
 

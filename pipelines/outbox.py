@@ -35,9 +35,11 @@ class Outbox:
         return not self._waiting
 
     def flush(self, seconds: float) -> bool:
-        """Make all calls that wait, for some time; whether none is left."""
+        """Make all calls that wait, for some time; whether none is left. Without time, not while there is a pause."""
         deadline = time.monotonic() + seconds
         with self._lock:
+            if not seconds and time.monotonic() < self._again:
+                return self.is_empty
             while not self._send() and time.monotonic() < deadline:
                 time.sleep(min(1.0, self._pause))
         return self.is_empty

@@ -10,7 +10,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import IO, Any
+from weakref import WeakKeyDictionary
 
 from rich.console import Console
 from rich.markup import escape
@@ -69,14 +71,18 @@ def start_board() -> Any:
     return ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(Board).remote()
 
 
+_last_posted: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # what each board has said
+
+
 def posted(board: Any) -> int:
-    """How many records workers have posted so far; 0 without a board, or when it does not answer."""
+    """How many records workers have posted so far; 0 without a board, and as before when it does not answer."""
     import ray
 
-    try:
-        return int(ray.get(board.posted.remote(), timeout=10)) if board is not None else 0
-    except ray.exceptions.RayError:
+    if board is None:
         return 0
+    with suppress(ray.exceptions.RayError):  # that a board is silent must not be taken for a sign of life
+        _last_posted[board] = int(ray.get(board.posted.remote(), timeout=10))
+    return _last_posted.get(board, 0)
 
 
 class Collector:

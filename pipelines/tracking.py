@@ -1,7 +1,7 @@
 """MLflow: one parent run per experiment with settings and final metrics, one child run per model with its curves.
 
 The only module that imports mlflow. Everything logged here is also in the store; a tracking server that is down costs
-a warning, never a result, and gets all that it has missed when it is back.
+a warning, never a result, and gets what it has missed when it is back, but for the load of the machine.
 """
 
 from __future__ import annotations
@@ -206,9 +206,8 @@ class Tracking(Observer):
         self._end("FINISHED")
 
     def log_file(self, path: Path) -> None:
-        """A picture or a table, with the run."""
+        """A picture or a table, with the run; now, unless the server is away: it may be gone when that is back."""
         self._outbox.put(lambda: self._client.log_artifact(self._run_of(None), str(path)))
-        self._outbox.flush(0)  # it may be gone soon
 
     def end_left_over(self) -> None:
         """Runs of the same sweep with the same seeds, whose program was killed, run no longer."""

@@ -184,6 +184,7 @@ def cluster_vectors(
     on_iteration: Callable[[int, float], None],
 ) -> tuple[Clusters, PCA | None]:
     """Centroids of all vectors, from the last checkpoint if there is one."""
+    state = saved_state(scratch)  # before there are workers, whom an error would leave behind
     pca = learn_pca(vectors, config, seed, machine)
     source = RaySource(vectors, pca, machine)
     saved = 0.0
@@ -196,9 +197,6 @@ def cluster_vectors(
             scratch.write_bytes(CHECKPOINT, buffer.getvalue())
             saved = time.monotonic()
 
-    state = None
-    if scratch.exists(CHECKPOINT):
-        state = State.unpack(torch.load(io.BytesIO(scratch.read_bytes(CHECKPOINT)), weights_only=True))
     try:
         source.prepare(config.size)
         clusters = kmeans(
@@ -217,6 +215,18 @@ def cluster_vectors(
     finally:
         source.close()
     return clusters, pca
+
+
+def saved_state(scratch: Folder) -> State | None:
+    """Where the last run stopped, if it has left word."""
+    if not scratch.exists(CHECKPOINT):
+        return None
+    content = scratch.read_bytes(CHECKPOINT)
+    try:
+        return State.unpack(torch.load(io.BytesIO(content), weights_only=True))
+    except Exception as error:  # of whatever kind: torch and pickle have many for a file that is not theirs
+        reason = next(iter(str(error).splitlines()), "")
+        raise ValueError(f"{scratch.path(CHECKPOINT)}: cannot be read ({reason}); delete it and run again") from error
 
 
 def learn_pca(vectors: Vectors, config: Vocabulary, seed: int, machine: Machine) -> PCA | None:

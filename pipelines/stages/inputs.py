@@ -28,21 +28,24 @@ AHEAD = 4  # batches that are fetched before they are needed
 
 @dataclass(frozen=True)
 class Share:
-    """How the CPUs are shared between training and reading."""
+    """How the CPUs are shared between training and reading, for each worker."""
 
     per_worker: float  # CPUs that a training worker asks for
     threads: int  # that it uses
-    per_task: float  # CPUs that a reading task asks for
+    readers: int  # tasks that read for it at a time
 
 
 def shared_cpus(machine: Machine, stream: bool) -> Share:
-    """Without a stream a worker takes its whole share; with one, reading must never wait for a CPU it cannot get."""
+    """Without a stream a worker computes on its whole share; with one it leaves a CPU to reading, where it has several.
+
+    With a GPU it computes there, and all its CPUs but one may read. Reading tasks ask for no CPU, as two programs that
+    train could hold all of them, and each wait for the other's.
+    """
     asked, spare = machine.cpus_per_worker, machine.cpus - machine.workers * machine.cpus_per_worker
+    readers = max(1, spare // machine.workers + (asked - 1 if machine.gpu else 0))
     if not stream or spare >= machine.workers:
-        return Share(asked, asked, 1.0)
-    if asked > 1:
-        return Share(asked - 1, asked - 1, 1.0)
-    return Share(0.5, 1, 0.5)
+        return Share(asked, asked, readers)
+    return Share(asked, max(1, asked - 1), readers)
 
 
 def streams(images: Artifact, machine: Machine) -> bool:
@@ -112,17 +115,23 @@ class Streamed:
     def _stream(self, count: int, most: int, read: Callable[[int], NDArray[np.uint8]]) -> Iterator[Tensor]:
         """`read(0)`, `read(1)`, ... in this order, each of `most` images at most, made by a task of the cluster."""
         import ray
+        from ray.data._internal.datasource.range_datasource import RangeDatasource
 
         def make(batch: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.uint8]]:
             torch.set_num_threads(1)
             (number,) = batch["id"]
             return {"images": read(int(number))}
 
-        dataset = ray.data.range(count, override_num_blocks=count)
+        # ray.data.range, but for its tasks, which ask for a CPU each and cannot be told otherwise
+        numbers = RangeDatasource(count, column_name="id")
+        at_a_time = self.share.readers
+        dataset = ray.data.read_datasource(
+            numbers, override_num_blocks=count, ray_remote_args={"num_cpus": 0}, concurrency=at_a_time
+        )
         dataset.context.execution_options.preserve_order = True
         # Ray Data would cut what is much larger into several blocks, each of which would be taken for a batch.
         context, size = dataset.context, data_of(self.images).image_size
         context.target_max_block_size = max(context.target_max_block_size or 0, most * size**2 * 3)
-        made = dataset.map_batches(make, batch_size=None, num_cpus=self.share.per_task)
+        made = dataset.map_batches(make, batch_size=None, num_cpus=0, concurrency=at_a_time)
         for batch in made.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=AHEAD):
             yield torch.from_numpy(np.array(batch["images"]))  # a copy: the stream may have its memory back

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bownet.words.health import health, word_stats, words_and_labels, words_and_words
 from pipelines.stages.maps import maps_of, memory_of_maps
 from pipelines.stages.model_stage import ModelStage
-from pipelines.stages.pictures import count_of, data_of, names_of, pixels_of, shard_labels, shards_of
+from pipelines.stages.pictures import count_of, data_of, pixels_of, shard_labels, shards_of
 from pipelines.stages.shards import Row, for_each_shard
 from pipelines.stages.signed import signed
 from pipelines.stages.vocabulary import BuildVocabulary, vocabulary_of

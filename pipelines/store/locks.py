@@ -130,10 +130,15 @@ class FileLock:
         """A file lock cannot be lost while its process lives."""
 
     def release(self) -> None:
+        """Raises nothing: what the body raised, such as that the disk cannot be written to, is what people must see."""
         self._over.set()
-        self.path.unlink(missing_ok=True)  # while still held: a waiter on this inode will see that it is gone
-        fcntl.flock(self.descriptor, fcntl.LOCK_UN)  # closing alone would leave it to forked children
-        os.close(self.descriptor)
+        try:
+            with suppress(OSError):  # a file that stays does no harm: its next holder takes it as it is
+                self.path.unlink(missing_ok=True)  # while still held: a waiter on this inode will see that it is gone
+            with suppress(OSError):
+                fcntl.flock(self.descriptor, fcntl.LOCK_UN)  # closing alone would leave it to forked children
+        finally:
+            os.close(self.descriptor)
 
 
 def _lock_path(store_root: str, key: str) -> Path:

@@ -225,6 +225,7 @@ class Store:
         info = stage.build(work)
         seconds = round(time.perf_counter() - started, 3)
         lock.confirm()
+        work.delete_temporaries()  # of workers that were killed meanwhile; what they left would stay for ever
         made = {
             "stage_version": stage.version,
             "label": stage.label,

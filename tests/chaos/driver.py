@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.store import Artifact
-from pipelines.store.artifacts import verified_manifest
+from pipelines.store.artifacts import MANIFEST, verified_manifest
 from tests.pipelines.conftest import PROGRAM, environment
 
 PIPELINE = {
@@ -65,12 +65,16 @@ class Driver:
         lines = self.log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
-    def building(self) -> str:
-        """The stage that is begun and not finished; "" between two."""
+    def building(self) -> tuple[str, str]:
+        """Label and key of the stage that is begun and not finished; "" between two."""
         with suppress(OSError):  # it may be over now
             begun = max(self.store.glob("begun/*.json"), key=lambda path: path.stat().st_mtime, default=None)
-            return str(json.loads(begun.read_text())["label"]) if begun else ""
-        return ""
+            if begun and not self.has_finished(begun.stem):
+                return str(json.loads(begun.read_text())["label"]), begun.stem
+        return "", ""
+
+    def has_finished(self, key: str) -> bool:
+        return any(self.store.glob(f"artifacts/*/{key}/manifest.json"))
 
     def metrics(self) -> dict[str, dict[str, float]]:
         report: dict[str, Any] = json.loads(self.json.read_text())
@@ -78,11 +82,17 @@ class Driver:
 
 
 def contents(store: Path) -> dict[str, str]:
-    """sha256 of every file of every artifact, each of which is checked to be whole; without files that hold times."""
+    """sha256 of every file of every artifact, each of which is checked to be whole; without files that hold times.
+
+    Nothing else lies in an artifact's folder.
+    """
     found = {}
     for path in store.glob("artifacts/*/*"):
-        checked = verified_manifest(Artifact(path.parent.name, path.name, str(store)))
+        artifact = Artifact(path.parent.name, path.name, str(store))
+        checked = verified_manifest(artifact)
         assert checked is not None, f"{path} has no manifest: begun and never finished"
+        left = {entry.name for entry in artifact.folder.walk()} - {MANIFEST, *checked["files"]}
+        assert not left, f"{path} has what its manifest does not name: {', '.join(sorted(left))}"
         for name, file in checked["files"].items():
             if name not in TIMED:
                 found[f"{path.parent.name}/{path.name}/{name}"] = file["sha256"]

@@ -1,6 +1,7 @@
 """k-means on a real Ray: the same bits for any number of workers, after a kill and after a restart of the program."""
 
 import os
+import re
 import signal
 import time
 from dataclasses import replace
@@ -98,6 +99,19 @@ def test_a_new_run_goes_on_from_the_checkpoint(
     assert told[0] == 6  # 0 to 5 were saved
     assert torch.equal(resumed.centroids_KD, undisturbed.centroids_KD)
     assert resumed.inertia == undisturbed.inertia
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 half of one"])
+def test_a_checkpoint_that_cannot_be_read_ends_before_workers_start(
+    content: bytes, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(RaySource, "__init__", lambda self, *arguments: started.append(arguments))
+    scratch = Folder(str(tmp_path))
+    scratch.write_bytes(CHECKPOINT, content)
+    with pytest.raises(ValueError, match=rf"^{re.escape(scratch.path(CHECKPOINT))}: cannot be read \(.*\); delete it"):
+        cluster_vectors(vectors, CONFIG, 5, Machine(1, 1, False, 1), scratch, silent)
+    assert started == []
 
 
 @pytest.fixture

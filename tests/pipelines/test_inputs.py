@@ -19,7 +19,7 @@ from pipelines.stages.inputs import Share, Streamed, once_per_node, shared_cpus,
 from pipelines.stages.pictures import clean_view, data_of, load_split, row_reader, shards_of
 from pipelines.store import Artifact, Store
 
-SHARE = Share(0.5, 1, 0.5)
+SHARE = Share(1, 1, 2)
 PASS = Optimiser(epochs=3, iterations_per_epoch=None, batch=32, drops=())
 
 
@@ -119,15 +119,31 @@ def test_what_streams(raw: Artifact, encoded: Artifact, machine: Machine) -> Non
 @pytest.mark.parametrize(
     ("workers", "per_worker", "cpus", "stream", "expected"),
     [
-        (1, 2, 2, False, Share(2, 2, 1.0)),
-        (1, 2, 2, True, Share(1, 1, 1.0)),
-        (2, 1, 2, True, Share(0.5, 1, 0.5)),
-        (1, 1, 1, True, Share(0.5, 1, 0.5)),
-        (2, 4, 16, True, Share(4, 4, 1.0)),
+        (1, 2, 2, False, Share(2, 2, 1)),
+        (1, 2, 2, True, Share(2, 1, 1)),
+        (2, 1, 2, True, Share(1, 1, 1)),
+        (1, 1, 1, True, Share(1, 1, 1)),
+        (2, 4, 16, True, Share(4, 4, 4)),  # 8 are spare
+        (4, 4, 18, True, Share(4, 3, 1)),  # 2 are spare, too few for four
     ],
 )
-def test_reading_always_finds_a_cpu(workers: int, per_worker: int, cpus: int, stream: bool, expected: Share) -> None:
-    share = shared_cpus(Machine(workers, per_worker, False, cpus), stream)
-    assert share == expected
-    if stream:
-        assert cpus - workers * share.per_worker >= share.per_task
+def test_what_reads_has_a_cpu_to_compute_on(
+    workers: int, per_worker: int, cpus: int, stream: bool, expected: Share
+) -> None:
+    assert shared_cpus(Machine(workers, per_worker, False, cpus), stream) == expected
+
+
+def test_the_cpus_of_a_gpu_read_for_it() -> None:
+    assert shared_cpus(Machine(8, 12, True, 96), True) == Share(12, 11, 11)  # 88 of 96, as benchmarks/scale.py has it
+    assert shared_cpus(Machine(1, 1, True, 4), True) == Share(1, 1, 3)
+
+
+def test_who_holds_all_cpus_can_still_read(raw: Artifact, machine: Machine) -> None:
+    """Two programs that train may hold them together, and none will give one back before it has read."""
+    import ray
+
+    def count(images: Artifact) -> int:
+        return sum(len(batch) for batch in Streamed(images, None, SHARE).epoch(PASS, 7, 1, Shard()))
+
+    held = ray.remote(num_cpus=machine.cpus)(count).remote(raw)
+    assert ray.get(held, timeout=60) == 100

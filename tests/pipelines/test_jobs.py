@@ -30,6 +30,26 @@ def test_submitted_as_a_job(cluster: dict[str, str], tmp_path: Path) -> None:
     assert [row["name"] for row in json.loads(report.read_text())["rows"]] == ["random", "RotNet", "BoWNet"]
 
 
+SHOWS_VARIABLES = """
+import os, ray
+from pipelines.machine import connect
+
+connect()
+names = ("GOMP_SPINCOUNT", "MINE", "RAY_CHDIR_TO_TRIAL_DIR")
+print("a worker has", ray.get(ray.remote(lambda: [os.environ.get(name) for name in names]).remote()))
+"""
+
+
+def test_a_submission_may_set_a_variable_of_ours(cluster: dict[str, str]) -> None:
+    """It stays as it was submitted, and so do the others that the job carries."""
+    settings = json.dumps({"env_vars": {"GOMP_SPINCOUNT": "77", "MINE": "kept"}})
+    submit = [RAY, "job", "submit", "--working-dir", ".", "--runtime-env-json", settings, "--"]
+    command = [*submit, "python", "-c", SHOWS_VARIABLES]
+    done = subprocess.run(command, env=cluster, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a worker has ['77', 'kept', '0']" in done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_stopped_job_goes_on_when_it_is_submitted_again(cluster: dict[str, str], tmp_path: Path) -> None:

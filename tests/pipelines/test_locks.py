@@ -1,5 +1,6 @@
 """One at a time: threads, processes, killed holders; file locks for local stores, leases in a real Ray."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -75,6 +76,29 @@ def test_a_raised_error_gives_the_lock_back(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), single_flight(str(tmp_path), "key"):
         raise RuntimeError
     assert holder_of(str(tmp_path), "key") is None
+
+
+def test_a_lock_that_cannot_be_removed_does_not_hide_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system that has become read-only; the lock is free, and its file is taken over by the next."""
+    held: list[Any] = []
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    def build() -> None:
+        with monkeypatch.context() as patch, single_flight(str(tmp_path), "key") as lock:
+            held.append(lock)
+            patch.setattr(Path, "unlink", refuse)
+            raise StoreError("the reason")
+
+    with pytest.raises(StoreError, match="the reason"):
+        build()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(held[0].descriptor)
+    assert (tmp_path / "locks/key.lock").exists()
+    with single_flight(str(tmp_path), "key"):
+        assert holder_of(str(tmp_path), "key") is not None
+    assert list((tmp_path / "locks").iterdir()) == []
 
 
 def test_kill_frees_the_lock_and_the_waiter_knew_its_holder(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from conftest import ROOT, environment
 from rich.console import Console
 from rich.table import Table
 
+from pipelines.machine import Machine
 from pipelines.program import Both
-from pipelines.progress import Board, Display, describe, new_console, print_whole
+from pipelines.progress import Board, Display, describe, new_console, posted, print_whole, start_board
 from pipelines.store import Artifact, Stage, Store, Workspace
 
 
@@ -224,3 +225,14 @@ def test_help_has_no_colours_with_no_color() -> None:
 
 def test_a_log_has_no_escape_codes(smoke: dict[str, Any]) -> None:
     assert "\x1b" not in smoke["printed"] + smoke["errors"]
+
+
+def test_a_board_that_is_silent_gives_no_sign_of_life(machine: Machine) -> None:
+    import ray
+
+    board = start_board()
+    ray.get([board.beat.remote(), board.post.remote({})])
+    assert posted(board) == 2
+    ray.kill(board)
+    assert posted(board) == 2
+    assert posted(None) == 0

@@ -5,6 +5,7 @@ import os
 import pickle
 import signal
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,21 @@ def test_killed_build_is_finished_by_another(root: Path, diary: Path) -> None:
     assert shards.manifest()["files"].keys() == {f"shards/{i}.npy" for i in range(4)}
     assert not any(".tmp-" in entry.name for entry in shards.folder.walk())
     assert not shards.scratch.exists()
+
+
+@dataclass(frozen=True)
+class Untidy(Shards):
+    """A worker of it is killed in the middle of a file; another one makes the file again."""
+
+    def build(self, work: Workspace) -> dict[str, Any]:
+        Path(work.path("shards")).mkdir(parents=True)
+        Path(work.path("shards/.tmp-123-0.npy")).write_bytes(b"half a shard")
+        return super().build(work)
+
+
+def test_what_killed_workers_left_does_not_stay(root: Path, diary: Path) -> None:
+    made = Store(root).get(Untidy(2, diary))
+    assert sorted(entry.name for entry in made.folder.walk()) == ["manifest.json", "shards/0.npy", "shards/1.npy"]
 
 
 def truncate(folder: Path) -> None:

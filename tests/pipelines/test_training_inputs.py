@@ -14,7 +14,7 @@ from pipelines.stages.training import TrainingJob, proxy_of, require_labels
 from pipelines.store import Artifact
 
 NET = Net(arch="wrn-10-1")
-SHARE = Share(0.5, 1, 0.5)
+SHARE = Share(1, 1, 2)
 PASS = Optimiser(epochs=3, iterations_per_epoch=None, batch=32, drops=())
 
 

@@ -5,11 +5,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from conftest import ROOT, environment
 
-from pipelines.stages.watch import run_watched
+from pipelines.machine import Machine
+from pipelines.progress import start_board
+from pipelines.stages.one_task import diligence, in_one_task
+from pipelines.stages.watch import Stalled, run_watched
 
 ASKS_FOR_A_GPU = """
 from dataclasses import replace
@@ -52,3 +57,38 @@ def test_what_the_work_raises_is_raised() -> None:
 
     with pytest.raises(ValueError, match="as it is"):
         run_watched(fail, lambda: 0, "work", 60)
+
+
+def computing() -> Callable[[float], str]:
+    """Made in here, so that a worker gets it by value."""
+
+    def compute(seconds: float) -> str:
+        end, x = time.monotonic() + seconds, 1.0
+        while time.monotonic() < end:
+            x = (x * 1.1) % 7
+        return f"computed for {seconds:g} s"
+
+    return compute
+
+
+def test_a_task_that_sleeps_is_given_up_and_one_that_computes_is_not(machine: Machine) -> None:
+    """Both live, and their processes can be asked; two seconds are given, and the work takes longer."""
+    watched = replace(machine, board=start_board(), stall_seconds=2.0)
+    assert in_one_task(computing(), (5.0,), watched, "computing", 1) == "computed for 5 s"
+    with pytest.raises(Stalled, match="asleep: no sign of life for 2 s"):
+        in_one_task(time.sleep, (8.0,), watched, "asleep", 1)
+
+
+def test_work_is_told_by_the_time_it_takes() -> None:
+    """A tenth of the time is enough; waiting is none, nor is looking for news now and then."""
+
+    def after(work: Callable[[], object]) -> bool:
+        is_at_work = diligence(threading.get_ident())
+        work()
+        return is_at_work()
+
+    compute = computing()
+    assert after(lambda: compute(0.3))
+    assert after(lambda: (compute(0.06), time.sleep(0.5)))
+    assert not after(lambda: time.sleep(0.5))
+    assert not after(lambda: [time.sleep(0.05) for _ in range(20)])
