@@ -164,7 +164,7 @@ def test_a_job_uploads_the_code_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_files_that_documentation_names_exist() -> None:
-    for page, fewest in (("paper_map.md", 20), ("extend.md", 15), ("tasks.md", 3)):
+    for page, fewest in (("paper_map.md", 20), ("extend.md", 10), ("tasks.md", 3)):
         text = (ROOT / "docs" / page).read_text("utf-8")
         named = re.findall(r"`((?:bownet|evaluation|pipelines|tests)/[\w/]+(?:\.py|/))`", text)
         assert len(named) >= fewest, page
