@@ -128,7 +128,7 @@ def test_one_word_is_the_mean() -> None:
 @pytest.mark.parametrize(
     ("x", "k", "message"),
     [
-        (torch.rand(3, 2), 5, "vocabulary.size=5: there are only 3 feature vectors, use a smaller vocabulary or more"),
+        (torch.rand(3, 2), 5, "vocabulary.size=5: there are only 3 feature vectors, use a smaller number or more"),
         (torch.rand(3, 2), 65537, "vocabulary.size=65537: words are stored as uint16, use 1..65536"),
         (torch.rand(3, 2), 0, "vocabulary.size=0: words are stored as uint16, use 1..65536"),
         (torch.ones(9, 2), 3, "feature vectors: all 9 are the same, the teacher has collapsed; use another teacher"),

@@ -9,7 +9,7 @@ from PIL import Image
 from bownet.images.scenes_voc import write_vocdevkit
 from tests.bownet.sources.made_cifar import write_cifar10, write_cifar100
 
-CLASSES = [f"n{i:08d}" for i in range(25)]
+CLASSES = [f"n{i:08d}" for i in range(32)]
 
 
 def images(folder: Path, names: list[str]) -> None:
@@ -24,8 +24,8 @@ def images(folder: Path, names: list[str]) -> None:
 
 
 def write_miniimagenet(folder: Path) -> None:
-    """20 novel classes of 65 images, the fewest that 50 examples and 15 queries need."""
-    parts = {"train": CLASSES[:3], "val": CLASSES[3:5], "test": CLASSES[5:]}
+    """20 novel classes of 65 images, the fewest that 50 examples and 15 queries need; 10 to train on, for 512 clusters."""
+    parts = {"train": CLASSES[:10], "val": CLASSES[10:12], "test": CLASSES[12:]}
     names = {wnid: [f"{wnid}_{i}.jpg" for i in range(65)] for wnid in CLASSES}
     images(folder / "images", [name for of_class in names.values() for name in of_class])
     for part, classes in parts.items():
@@ -49,8 +49,8 @@ def write_places205(folder: Path) -> None:
 
 def write_all_sets(root: Path, patch: pytest.MonkeyPatch) -> None:
     """As root/data/..., and `root` becomes the folder that programs start in."""
-    write_cifar10(root / "data/cifar10", patch, test_labels=[i % 10 for i in range(650)], times=5)
-    write_cifar100(root / "data/cifar100", patch, train=200, test=6500)
+    write_cifar10(root / "data/cifar10", patch, test_labels=[i % 10 for i in range(650)], times=10)
+    write_cifar100(root / "data/cifar100", patch, train=600, test=6500)
     write_miniimagenet(root / "data/mini-imagenet")
     write_imagenet(root / "data/imagenet")
     write_places205(root / "data/places205")

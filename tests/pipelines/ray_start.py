@@ -5,9 +5,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 from conftest import environment
 
 BINARIES = Path(sys.executable).parent
@@ -27,7 +28,7 @@ def head_node(folder: Path) -> Iterator[dict[str, str]]:
         PATH=f"{BINARIES}:{os.environ['PATH']}",  # as after `. .venv/bin/activate`
     )
     start = [RAY, "start", "--head", "--num-cpus=2", "--dashboard-host=127.0.0.1", *PORTS]
-    # `ray stop` would end every Ray on this machine; a blocking start ends what it has started
+    # `ray stop` would end every Ray on this machine; a blocking start knows what it has started
     process = subprocess.Popen([*start, "--block"], env=variables, cwd=folder)
     submit = variables | {"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:28265"}
     try:
@@ -41,8 +42,11 @@ def head_node(folder: Path) -> Iterator[dict[str, str]]:
             raise AssertionError(f"the cluster did not come up: {tried.stderr}")
         yield submit
     finally:
-        process.terminate()
-        process.wait(timeout=120)
+        started = [process, *psutil.Process(process.pid).children(recursive=True)]
+        for one in started:  # asked to end, it would give each of them half a minute
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        process.wait(timeout=60)
 
 
 def stranger(variables: dict[str, str], home: Path) -> dict[str, str]:

@@ -174,6 +174,7 @@ def test_ctrl_c_says_how_to_go_on(smoke: dict[str, Any], tmp_path: Path) -> None
     assert not alive, f"outlive an interrupted program: {alive}"
 
 
+@pytest.mark.faults
 def test_killed_driver_continues_to_the_same_digit(smoke: dict[str, Any], tmp_path: Path) -> None:
     """`kill -9` while the student trains; the same command goes on from its checkpoint and ends with equal scores."""
     disturbed, undisturbed = tmp_path / "disturbed", tmp_path / "undisturbed"

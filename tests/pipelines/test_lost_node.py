@@ -31,6 +31,7 @@ def nodes() -> Iterator[Any]:
     started.shutdown()
 
 
+@pytest.mark.faults
 def test_four_workers_on_two_nodes_of_which_one_dies(
     nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
