@@ -24,7 +24,7 @@ def images(folder: Path, names: list[str]) -> None:
 
 
 def write_miniimagenet(folder: Path) -> None:
-    """20 novel classes of 65 images, the fewest that 50 examples and 15 queries need; 10 to train on, for 512 clusters."""
+    """20 novel classes of 65 images, the fewest that 50 examples and 15 queries need; 10 others, for 512 clusters."""
     parts = {"train": CLASSES[:10], "val": CLASSES[10:12], "test": CLASSES[12:]}
     names = {wnid: [f"{wnid}_{i}.jpg" for i in range(65)] for wnid in CLASSES}
     images(folder / "images", [name for of_class in names.values() for name in of_class])
