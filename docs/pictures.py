@@ -50,8 +50,9 @@ def of_demo(store: Path) -> None:
         page = opened.new_page(viewport={"width": 900, "height": 675})
         page.goto((store / "pages" / f"{record.run}.html").resolve().as_uri())
         page.locator(".word").nth(3).click()
-        page.locator(".detail").wait_for()
-        page.locator(".detail").evaluate("e => scrollTo(0, e.getBoundingClientRect().top + scrollY - 110)")
+        detail = page.locator(".detail:not([hidden])")
+        detail.wait_for()
+        detail.evaluate("e => scrollTo(0, e.getBoundingClientRect().top + scrollY - 110)")
         page.wait_for_timeout(500)
         page.screenshot(path=DOCS / "page.png")
         with server(store, free_port(), "mlflow.db") as address:
@@ -59,14 +60,21 @@ def of_demo(store: Path) -> None:
             page.goto(f"{address}/#/experiments/{record.mlflow['experiment_id']}/runs/{record.run}")
             page.get_by_text("linear/top1", exact=True).first.wait_for(timeout=60_000)
             page.wait_for_timeout(2000)
+            assistant = page.get_by_role("button", name="Close")  # MLflow opens it beside the first run
+            if assistant.count():
+                assistant.click()
+            page.wait_for_timeout(1000)
             page.screenshot(path=DOCS / "mlflow_run.png")
 
 
 def figures_of_words(record: Record, store: Path) -> None:
     """Of the last network of a run."""
-    made = {role: store / "artifacts" / ref for role, ref in record.rows[-1]["artifacts"].items()}
-    (DOCS / "health.png").write_bytes((made["words"] / "health.png").read_bytes())
-    picture = Image.open(made["patches"] / "words.png").convert("RGB")
+    words, patches = (
+        [store / "artifacts" / name / stage["key"] for stage in record.stages if stage["name"] == name][-1]
+        for name in ("words", "patches")
+    )
+    (DOCS / "health.png").write_bytes((words / "health.png").read_bytes())
+    picture = Image.open(patches / "words.png").convert("RGB")
     smaller = picture.resize((WIDTH, round(picture.height * WIDTH / picture.width)), Image.Resampling.LANCZOS)
     smaller.save(DOCS / "words.jpg", quality=88, optimize=True)
 
