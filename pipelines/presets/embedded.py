@@ -21,8 +21,8 @@ def demo() -> Experiment:
     """Random, RotNet, BoWNet and BoWNet x2 on the embedded scenes; minutes on two CPU cores.
 
     Command: make demo, or python pipelines/full.py demo
-    Cost: 4 to 7 minutes on two cores. Linear accuracy, mean of seeds 0, 1, 2: random 18.4, RotNet 39.1, BoWNet
-    51.3; BoWNet x2 with seed 0: 51.8.
+    Cost: 3 to 7 minutes on two cores. Linear accuracy, mean of seeds 0, 1, 2: random 18.5, RotNet 38.7, BoWNet
+    50.7; BoWNet x2 with seed 0: 50.7.
     """
     return Experiment(
         name="demo",
