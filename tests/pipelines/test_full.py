@@ -180,7 +180,7 @@ def test_killed_driver_continues_to_the_same_digit(smoke: dict[str, Any], tmp_pa
     disturbed, undisturbed = tmp_path / "disturbed", tmp_path / "undisturbed"
     for store in (disturbed, undisturbed):  # the words are there already; the student is another, longer one
         shutil.copytree(smoke["store"], store, ignore=shutil.ignore_patterns("mlflow.db"))
-    longer = ["smoke", "--student.optimiser.epochs", "40"]
+    longer = ["smoke", "--student.optimiser.epochs", "150"]  # more seconds than workers outlive a driver
     kill_during([*longer, "--store", str(disturbed)], disturbed, "scratch/student/*/checkpoint.pt")
     assert not list(disturbed.glob("artifacts/student/*/history.json.tmp*"))
     done = run_full(*longer, "--store", disturbed, "--json", tmp_path / "a.json")

@@ -55,7 +55,7 @@ def test_a_submission_may_set_a_variable_of_ours(cluster: dict[str, str]) -> Non
 def test_a_stopped_job_goes_on_when_it_is_submitted_again(cluster: dict[str, str], tmp_path: Path) -> None:
     """`ray job stop` in the middle of the student's training; its log tells what went on, and no secret."""
     store, report = tmp_path / "store", tmp_path / "report.json"
-    program = ["python", "pipelines/full.py", "smoke", "--student.optimiser.epochs", "40", "--store", str(store)]
+    program = ["python", "pipelines/full.py", "smoke", "--student.optimiser.epochs", "150", "--store", str(store)]
     tracking = tmp_path / "elsewhere.db"
     variables = {"A_SECRET": "not-to-be-logged", "MLFLOW_TRACKING_URI": f"sqlite:///{tracking}"}
     settings = json.dumps({"env_vars": variables})
