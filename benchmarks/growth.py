@@ -218,7 +218,8 @@ def draw(found: Sequence[Growth], path: Path) -> None:
     for i, one in enumerate(found):
         x, y = (np.array(values) / values[0] for values in (one.sizes, one.seconds))
         label = f"{one.name} ({one.exponent:.2f})"
-        axes.loglog(x, y, color=CYCLE[i % len(CYCLE)], marker=MARKERS[i % len(MARKERS)], label=label)
+        line = "-" if i < len(CYCLE) else ":"
+        axes.loglog(x, y, line, color=CYCLE[i % len(CYCLE)], marker=MARKERS[i % len(MARKERS)], label=label)
     most = max(one.sizes[-1] / one.sizes[0] for one in found)
     axes.loglog([1, most], [1, most], color=GREY, linestyle="--", linewidth=1, label="linear")
     axes.set(xlabel="size, times the smallest", ylabel="time, times that of the smallest", title="How cost grows")

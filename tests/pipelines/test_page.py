@@ -1,5 +1,7 @@
 """The page of a real run: opened in a real browser where there is one, and never able to carry out what names say."""
 
+import base64
+import io
 import json
 import re
 from dataclasses import replace
@@ -10,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT
+from PIL import Image
 
 from pipelines.command_line import parse
 from pipelines.records import Record, read_records, write_record
-from pipelines.reporting.page import page_of
+from pipelines.reporting.page import _source, page_of
 from pipelines.reporting.stage_graph import Node, depths, draw_graph, needed_arrows, nodes_of
 from pipelines.reporting.vocabulary_browser import browser as vocabulary_browser
 from pipelines.reporting.vocabulary_browser import data_that_fit, in_script, in_turns
@@ -67,6 +70,20 @@ def test_every_figure_tells_its_run_and_scale(file: Path, record: Record) -> Non
     captions = re.findall("<figcaption>.*?</figcaption>", file.read_text())
     assert len(captions) > 10
     assert all(f"smoke, tiny scale, seed 0, run {record.run[:8]}</small>" in caption for caption in captions)
+
+
+def test_a_large_figure_takes_less_room_with_the_same_pixels() -> None:
+    pixels = np.random.default_rng(0).integers(0, 32, (400, 400, 3)) * 8
+    figure = Image.fromarray(np.kron(pixels, np.ones((3, 3, 1), int)).astype(np.uint8))
+    file = io.BytesIO()
+    figure.save(file, "PNG")
+    head, _, coded = _source(file.getvalue()).partition(",")
+    assert head == "data:image/webp;base64"
+    shown = Image.open(io.BytesIO(base64.b64decode(coded)))
+    assert shown.size == figure.size
+    assert len(base64.b64decode(coded)) < 0.9 * len(file.getvalue())
+    assert np.array_equal(np.asarray(shown), np.asarray(figure))
+    assert _source(b"small").startswith("data:image/png;base64,")
 
 
 def test_every_stage_signs_what_it_draws() -> None:
