@@ -72,17 +72,18 @@ def test_every_figure_tells_its_run_and_scale(file: Path, record: Record) -> Non
     assert all(f"smoke, tiny scale, seed 0, run {record.run[:8]}</small>" in caption for caption in captions)
 
 
-def test_a_large_figure_takes_less_room_with_the_same_pixels() -> None:
-    pixels = np.random.default_rng(0).integers(0, 32, (400, 400, 3)) * 8
-    figure = Image.fromarray(np.kron(pixels, np.ones((3, 3, 1), int)).astype(np.uint8))
+def test_a_large_figure_takes_less_room_and_looks_the_same() -> None:
+    draw = np.random.default_rng(0)
+    patches = np.kron(draw.integers(0, 247, (20, 20, 3)), np.ones((60, 60, 1), int))
+    figure = Image.fromarray((patches + draw.integers(0, 9, patches.shape)).astype(np.uint8))
     file = io.BytesIO()
     figure.save(file, "PNG")
     head, _, coded = _source(file.getvalue()).partition(",")
     assert head == "data:image/webp;base64"
     shown = Image.open(io.BytesIO(base64.b64decode(coded)))
     assert shown.size == figure.size
-    assert len(base64.b64decode(coded)) < 0.9 * len(file.getvalue())
-    assert np.array_equal(np.asarray(shown), np.asarray(figure))
+    assert len(base64.b64decode(coded)) < len(file.getvalue()) / 2
+    assert np.abs(np.asarray(shown, float) - np.asarray(figure, float)).mean() < 5
     assert _source(b"small").startswith("data:image/png;base64,")
 
 
