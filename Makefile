@@ -38,7 +38,7 @@ demo: $(STAMP)  ## run the whole experiment at a small scale into STORE (default
 test: $(STAMP)  ## run the tests, without the slow ones
 	$(BIN)/python -m pytest -m "not slow and not faults" $(ARGS)
 
-test-faults: $(STAMP)  ## run the tests that kill workers, nodes and drivers, in every stage
+test-faults: $(STAMP)  ## run the tests on clusters of their own: jobs, intruders, workers, nodes and drivers killed
 	$(BIN)/python -m pytest -m faults $(ARGS)
 
 test-slow: $(STAMP)  ## run the tests that take minutes

@@ -16,7 +16,7 @@ from pipelines.stages.fan_out import fan_out
 
 
 def measure(small: bool, machine: Machine) -> list[Result]:
-    images, values, classes, repeats = (60, 300, 3, 2) if small else (1200, 9216, 20, 3)
+    images, values, classes, repeats = (60, 300, 3, 2) if small else (1200, 9216, 20, 5)
     config = Voc07Svm(max_iter=50) if small else Voc07Svm()
     train, train_NC = made(images, values, classes, 0)
     test, test_MC = made(images, values, classes, 1)

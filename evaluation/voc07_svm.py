@@ -1,7 +1,7 @@
 """VOC07 classification (section 4.2): features of frozen taps and presences go in, AP per class and mAP come out.
 
-One linear SVM for each class; its cost C is chosen by cross-validated average precision on trainval. Every fit is a
-unit of work of its own, for a `run` that may spread units over a cluster: results do not depend on how.
+One linear SVM for each class; its cost C is chosen by cross-validated average precision on trainval. Some fits of one
+class and fold are a unit of work, for a `run` that may spread units over a cluster: results do not depend on how.
 
 The solver sees images by their inner products only. Where features have more values than there are training images,
 they are turned into the span of those, as a triangular matrix: the same inner products, the same steps of the solver,
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
+from scipy.sparse import csr_matrix
 from threadpoolctl import ThreadpoolController
 
 from bownet.config import Voc07Svm
@@ -38,13 +39,14 @@ COSTS: dict[str, tuple[float, ...]] = {
 CLASS_WEIGHT = {1: 2, -1: 1}
 TOLERANCE = 1e-4
 EPSILON = 1e-5  # added to the norm of a feature
+UNITS_PER_FOLD = 4  # a unit prepares its images once for all of its fits; more of them keep more CPUs busy
 
 
-class Fit(NamedTuple):
-    """One SVM: of a class, with a cost, on all of trainval but a fold; `fold` None is all of it."""
+class Fits(NamedTuple):
+    """SVMs of a class, one for each cost, on all of trainval but a fold; `fold` None is all of it."""
 
     number: int
-    cost: float
+    costs: tuple[float, ...]
     fold: int | None
 
 
@@ -154,16 +156,18 @@ def score_tap(
         span.train_ND, train_NC, folds_of(train_NC, config.folds, config.seed), config.max_iter, config.seed
     )
     costs, count = COSTS[config.costs], len(classes)
-    # Large costs take many times as long as small ones: those first, so that no worker ends with one alone.
-    tried = [Fit(c, cost, fold) for cost in costs[::-1] for c in range(count) for fold in range(config.folds)]
-    fitted: list[Fitted] = run(fit_all, problem, tried)
-    ap_LCF = np.array([f.ap for f in fitted]).reshape(len(costs), count, config.folds)
-    ap_LC = ap_LCF.mean(2)[::-1]  # from the smallest cost on: of equally good ones it is taken
-    best_C = ap_LC.argmax(0)
-    chosen = [Fit(c, costs[best_C[c]], None) for c in range(count)]
-    ranked = sorted(chosen, key=lambda f: -f.cost)
-    final: dict[Fit, Fitted] = dict(zip(ranked, run(fit_all, problem, ranked), strict=True))
-    weight_CN, bias_C = (np.array([getattr(final[f], k) for f in chosen]) for k in ("weight_D", "bias"))
+    # Large costs take many times as long as small ones: each unit has some of both.
+    shares = [costs[i::UNITS_PER_FOLD] for i in range(min(UNITS_PER_FOLD, len(costs)))]
+    tried = [Fits(c, share, fold) for share in shares for c in range(count) for fold in range(config.folds)]
+    fitted: dict[tuple[int, float, int | None], Fitted] = {}
+    for unit, done in zip(tried, run(fit_all, problem, tried), strict=True):
+        fitted |= {(unit.number, cost, unit.fold): f for cost, f in zip(unit.costs, done, strict=True)}
+    ap_LC = np.array([[[fitted[c, cost, f].ap for f in range(config.folds)] for c in range(count)] for cost in costs])
+    ap_LC = ap_LC.mean(2)
+    best_C = ap_LC.argmax(0)  # of equally good costs the smallest
+    chosen = [Fits(c, (costs[best_C[c]],), None) for c in range(count)]
+    final: list[Fitted] = [f for (f,) in run(fit_all, problem, chosen)]
+    weight_CN, bias_C = (np.array([getattr(f, k) for f in final]) for k in ("weight_D", "bias"))
     with on_one_core():
         score_MC = normalised(test) @ span.back(weight_CN).T + bias_C
     ap_C = [
@@ -171,22 +175,26 @@ def score_tap(
         for score_M, presence_M in zip(score_MC.T, test_MC.T, strict=True)
     ]
     by_class = {
-        name: {"ap": 100 * ap_C[c], "cost": f.cost, "cross_validated_ap": 100 * float(ap_LC[best_C[c], c])}
-        for c, (name, f) in enumerate(zip(classes, chosen, strict=True))
+        name: {
+            "ap": 100 * ap_C[c],
+            "cost": costs[best_C[c]],
+            "cross_validated_ap": 100 * float(ap_LC[best_C[c], c]),
+        }
+        for c, name in enumerate(classes)
     }
     return Score(
         {"map": float(np.mean([row["ap"] for row in by_class.values()]))},
         {
             "values": int(np.prod(train.shape[1:])),
             "classes": by_class,
-            "fits": len(tried) + len(chosen),
-            "not_converged": sum(not f.converged for f in (*fitted, *final.values())),
-            "final_not_converged": [name for name, f in zip(classes, chosen, strict=True) if not final[f].converged],
+            "fits": len(fitted) + len(final),
+            "not_converged": sum(not f.converged for f in (*fitted.values(), *final)),
+            "final_not_converged": [name for name, f in zip(classes, final, strict=True) if not f.converged],
         },
     )
 
 
-def fit_all(problem: Problem, units: Sequence[Fit]) -> list[Fitted]:
+def fit_all(problem: Problem, units: Sequence[Fits]) -> list[list[Fitted]]:
     """One after the other on one core: with more, the last bits would depend on their number."""
     from sklearn.exceptions import ConvergenceWarning  # here: importing takes a second, and cards import this module
 
@@ -195,29 +203,34 @@ def fit_all(problem: Problem, units: Sequence[Fit]) -> list[Fitted]:
         return [fit(problem, unit) for unit in units]
 
 
-def fit(problem: Problem, unit: Fit) -> Fitted:
-    """Train one SVM, and give the average precision of the fold that was left out, by scikit-learn's definition."""
+def fit(problem: Problem, unit: Fits) -> list[Fitted]:
+    """Train SVMs, and give the average precision of the fold that was left out, by scikit-learn's definition."""
     from sklearn.svm import LinearSVC
 
     # An image with difficult objects only is a negative one.
     y_N = np.where(problem.train_NC[:, unit.number] == 1, 1, -1)
-    svm = LinearSVC(
-        C=unit.cost,
-        penalty="l2",
-        loss="squared_hinge",
-        dual=True,
-        tol=TOLERANCE,
-        max_iter=problem.max_iter,
-        class_weight=CLASS_WEIGHT,
-        random_state=problem.seed,
-    )
     kept = np.ones(len(y_N), bool) if unit.fold is None else problem.fold_NC[:, unit.number] != unit.fold
-    svm.fit(problem.train_ND[kept], y_N[kept])
-    converged = bool(np.max(svm.n_iter_) < problem.max_iter)
-    if unit.fold is None:
-        return Fitted(converged, weight_D=svm.coef_[0], bias=float(svm.intercept_[0]))
-    held = ~kept
-    return Fitted(converged, average_precision(svm.decision_function(problem.train_ND[held]), y_N[held] == 1, "steps"))
+    held_MD, held_M = problem.train_ND[~kept], y_N[~kept] == 1
+    kept_ND, kept_N = csr_matrix(problem.train_ND[kept]), y_N[kept]  # as the solver keeps them: each fit would convert
+    found = []
+    for cost in unit.costs:
+        svm = LinearSVC(
+            C=cost,
+            penalty="l2",
+            loss="squared_hinge",
+            dual=True,
+            tol=TOLERANCE,
+            max_iter=problem.max_iter,
+            class_weight=CLASS_WEIGHT,
+            random_state=problem.seed,
+        ).fit(kept_ND, kept_N)
+        converged = bool(np.max(svm.n_iter_) < problem.max_iter)
+        if unit.fold is None:
+            found.append(Fitted(converged, weight_D=svm.coef_[0], bias=float(svm.intercept_[0])))
+        else:
+            ap = average_precision(svm.decision_function(held_MD), held_M, "steps")
+            found.append(Fitted(converged, ap))
+    return found
 
 
 def on_one_core() -> AbstractContextManager[Any]:

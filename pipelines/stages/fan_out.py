@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.machine import Machine
 from pipelines.stages.watch import run_watched
 
-PARTS_PER_CPU = 16  # at the end a CPU waits for less than the 16th part of what it had to do; each costs some ms
+PARTS_PER_CPU = 16  # so that there are signs of life; each costs some ms
 
 
 def fan_out(machine: Machine, label: str, what: str) -> Callable[..., list[Any]]:
@@ -20,22 +20,20 @@ def fan_out(machine: Machine, label: str, what: str) -> Callable[..., list[Any]]
     def run(function: Callable[[Any, Sequence[Any]], list[Any]], shared: Any, units: Sequence[Any]) -> list[Any]:
         import ray
 
-        count = min(len(units), PARTS_PER_CPU * machine.cpus)
-        # Every n-th unit: where they come in order of their cost, each task gets a mixture.
-        parts = [units[i::count] for i in range(count)]
         results: list[Any] = [None] * len(units)
         held = ray.put(shared)
         task = ray.remote(num_cpus=1)(function)
-        waiting = {task.remote(held, part): i for i, part in enumerate(parts)}
+        waiting = {task.remote(held, [units[i] for i in part]): part for part in dealt(len(units), machine.cpus)}
         done = 0
 
         def collect() -> None:
             nonlocal done
             while waiting:
                 (ready, *_), _ = ray.wait([*waiting])
-                i = waiting.pop(ready)
-                results[i::count] = ray.get(ready)
-                done += len(parts[i])
+                part = waiting.pop(ready)
+                for i, result in zip(part, ray.get(ready), strict=True):
+                    results[i] = result
+                done += len(part)
                 if machine.board is not None:
                     record = {"kind": "unit", "label": label, "key": "", "what": what, "epoch": done}
                     machine.board.post.remote({**record, "epochs": len(units)})
@@ -44,3 +42,19 @@ def fan_out(machine: Machine, label: str, what: str) -> Callable[..., list[Any]]
         return results
 
     return run
+
+
+def dealt(count: int, cpus: int) -> list[list[int]]:
+    """Numbers of units in parts, each a mixture where units come in order of their cost.
+
+    The last parts become smaller, down to one unit, so that no CPU waits for another's large one at the end.
+    """
+    most = max(1, count // (PARTS_PER_CPU * cpus))
+    stride = min(count, PARTS_PER_CPU * cpus)
+    order = [i for first in range(stride) for i in range(first, count, stride)]
+    parts = []
+    while order:
+        size = min(most, -(-len(order) // (2 * cpus)))
+        parts.append(order[:size])
+        del order[:size]
+    return parts

@@ -127,14 +127,16 @@ def test_however_units_are_spread_the_score_is_the_same() -> None:
 
     def spread(function: Any, shared: Problem, units: Sequence[Any]) -> list[Any]:
         sizes.append(len(units))
-        assert [u.cost for u in units] == sorted([u.cost for u in units], reverse=True)
+        if units[0].fold is not None:  # each has one of the largest costs, which take longest, and no cost is left out
+            assert all(max(u.costs) >= 20 for u in units)
+            assert sorted({cost for u in units for cost in u.costs}) == sorted(COSTS["vissl"])
         made = {u: r for part in (units[1::2], units[::2]) for u, r in zip(part, function(shared, part), strict=True)}
         return [made[u] for u in units]
 
     one = voc07_svm(*taps, train_NC, test_MC, CLASSES, config)
     two = voc07_svm(*taps, train_NC, test_MC, CLASSES, config, spread)
     assert one == two
-    assert sizes == [11 * 3 * 3, 3] * 2
+    assert sizes == [4 * 3 * 3, 3] * 2
     assert one.metrics.keys() == {"a/map", "b/map"}
     alone = voc07_svm({"b": train[:, :30]}, {"b": test[:, :30]}, train_NC, test_MC, CLASSES, config)
     assert alone.metrics["b/map"] == one.metrics["b/map"]

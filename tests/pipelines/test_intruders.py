@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from ray_start import PORT, RAY, head_node, stranger
 
+pytestmark = pytest.mark.faults
+
 CONNECT = "import json, ray; ray.init(log_to_driver=False); print(json.dumps([n['Resources'] for n in ray.nodes()]))"
 SHELLS: dict[str, dict[str, str]] = {
     "no token": {},

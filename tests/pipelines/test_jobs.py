@@ -10,6 +10,8 @@ import pytest
 from conftest import ROOT
 from ray_start import RAY, TOKEN, head_node
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:

@@ -16,7 +16,7 @@ from evaluation.pooling import pool_map
 from evaluation.voc07_svm import presence, voc07_svm
 from pipelines.machine import Machine
 from pipelines.plan import Plan
-from pipelines.stages.fan_out import fan_out
+from pipelines.stages.fan_out import PARTS_PER_CPU, dealt, fan_out
 from pipelines.stages.images import Images, opened
 from pipelines.stages.pictures import annotations_of
 from pipelines.stages.shards import teacher_of
@@ -137,6 +137,16 @@ def test_spread_over_ray_units_come_back_in_order(machine: Machine) -> None:
     run = fan_out(machine, "test", "numbers")
     for units in ([3], [*range(100)], [*range(99, 20, -1)]):
         assert run(pick, shared, units) == [10 * unit for unit in units]
+
+
+def test_units_are_dealt_out_once_in_mixtures_that_become_small_at_the_end() -> None:
+    for count, cpus in ((1, 2), (20, 2), (240, 2), (1580, 3), (240, 500)):
+        parts = dealt(count, cpus)
+        assert sorted(i for part in parts for i in part) == [*range(count)]
+        assert max(map(len, parts)) <= max(1, count / (PARTS_PER_CPU * cpus))  # the 16th of what a CPU has to do
+        assert [*map(len, parts[-min(count, cpus) :])] == [1] * min(count, cpus)
+    of_1580 = dealt(1580, 2)
+    assert all(max(part) - min(part) > 1400 for part in of_1580[:16])
 
 
 def test_one_cpu_gives_the_same_bits(scored: Artifact, machine: Machine) -> None:
