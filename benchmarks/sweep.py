@@ -17,6 +17,7 @@ from benchmarks.programs import ROOT, run
 
 BAR = 1 / 0.55  # a sweep costs at most 0.55 of the separate runs
 TINY = ["--scale", "tiny", "--data.kind", "scenes", "--quiet"]
+NO_FIGURES = ["--no-figures"]  # which trials do not draw
 
 
 def separate(small: bool, trainer: str) -> list[Result]:
@@ -32,7 +33,7 @@ def _sweep(sizes: Sequence[int]) -> float:
 
 
 def _runs(sizes: Sequence[int], trainer: str) -> float:
-    given = ["--resources.trainer", trainer, *TINY]
+    given = ["--resources.trainer", trainer, *TINY, *NO_FIGURES]
     return sum(_seconds("full.py", "cifar100/bownet", "--vocabulary.size", str(k), *given) for k in sizes)
 
 

@@ -90,6 +90,11 @@ def workers_of(records: Iterable[Mapping[str, float]]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(record["workers"]) for record in records))
 
 
+def on_gpus(records: Iterable[Mapping[str, float]]) -> bool:
+    """Whether they trained on GPUs, by the same records: the machine that ends a run may be another one."""
+    return any(record.get("gpu") or "peak_gpu_memory_gb" in record for record in records)
+
+
 def told(workers: Sequence[int]) -> int | list[int]:
     """As cards have it."""
     return workers[0] if len(workers) == 1 else list(workers)

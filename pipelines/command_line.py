@@ -90,7 +90,9 @@ def start_of(preset: str, arguments: Sequence[str] = ()) -> Experiment:
     """The preset at the scale, and for the kind of data, that the arguments name: all else is set on top of it."""
     exp = PRESETS[preset]()
     match _last_value(arguments, "--scale"):
-        case "small" | "tiny" as scale:
+        case "small" if exp.scale == "tiny":
+            raise ValueError(f"scale=small: {preset} is tiny by itself, use another preset")
+        case "small" | "tiny" as scale if scale != exp.scale:  # what is small already stays as it is
             exp = reduced(exp, scale)
         case "full" if exp.scale != "full":
             raise ValueError(f"scale=full: {preset} is {exp.scale} by itself, use a preset of the paper")

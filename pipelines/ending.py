@@ -23,7 +23,7 @@ LESS_ON_GPU = (
 )
 LESS_ON_NODE = (
     "use a larger --resources.cpus-per-worker, so that fewer workers share a node, a smaller --data.shard-size, "
-    "--resources.stream, or nodes with more memory; the same command goes on from what is finished"
+    "--resources.stream True, or nodes with more memory; the same command goes on from what is finished"
 )
 
 

@@ -51,7 +51,7 @@ def points_of(name: str | None, options: SweepOptions, exp: Experiment) -> tuple
     if name is not None:
         if options.search != "grid":
             raise ValueError(f"search={options.search}: {name} has points of its own; use --space, or grid")
-        return NAMED[name](exp), ()
+        return NAMED[name](exp.model_copy(update={"name": options.preset})), ()  # whatever --name calls it
     if options.search == "optuna":
         check_optuna()
         return [], axes
@@ -71,7 +71,7 @@ def sweep(arguments: Sequence[str], console: Console) -> int:
     seeds = range(exp.seed, exp.seed + options.seeds)
     store = Store(full.store)
     tried = [(point, seed) for point in points for seed in seeds]  # all seeds of a point follow each other
-    plan = planned(exp, tried or [(Point("one", {}), exp.seed)], store)
+    plan = planned(exp, tried or [(Point("one", {}), exp.seed)], store, name)
     if options.metric or options.search == "optuna":  # all others can do without
         check_judged(metric, made_of, store)
     if full.dry_run:
@@ -87,6 +87,7 @@ def sweep(arguments: Sequence[str], console: Console) -> int:
     said = masked({"sweep": options.model_dump(mode="json") | {"name": title}, **exp.model_dump(mode="json")})
     named = f"sweep {title}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     cpus, gpus, room = share(options)
+    plan.check_workers(1, gpus > 0)
     most = min(options.max_concurrent or room, room)  # the work of more would wait, and be taken for stalled
     settings = exp.model_dump(mode="json")
     proxy, stall = options.scheduler == "asha", full.resources.stall_minutes * 60
@@ -124,13 +125,24 @@ def parsed(arguments: Sequence[str]) -> tuple[str | None, SweepOptions, Options]
     return name, options, parse(__doc__, [options.preset, *rest])
 
 
-def planned(exp: Experiment, tried: Sequence[tuple[Point, int]], store: Store) -> Plan:
-    """All trials' stages, each once; raises what would fail hours later."""
+def planned(exp: Experiment, tried: Sequence[tuple[Point, int]], store: Store, name: str | None = None) -> Plan:
+    """All trials' stages, each once; raises what would fail hours later.
+
+    Two points of one outcome would say that a setting makes no difference: the points of a named sweep must differ,
+    those of --space are told.
+    """
     whole = Plan(store)
     seen: set[str] = set()
+    made: dict[tuple[int, frozenset[str]], str] = {}
     for point, seed in tried:
         plan = Plan(store)
         experiment(changed(exp, {**point.settings, "seed": seed}), plan)
+        same = made.setdefault((seed, frozenset(step.artifact.key for step in plan.steps)), point.label)
+        if same != point.label:
+            said = f"{point.label!r} is the same experiment as {same!r}, since it uses none of what differs"
+            if name is not None:
+                raise ValueError(f"preset={exp.name}: {name}: {said}; use another preset, such as cifar100/bownet")
+            whole.note(said)
         for step in plan.steps:
             if step.artifact.key not in seen:
                 seen.add(step.artifact.key)

@@ -123,7 +123,7 @@ def fit(
         if ended:
             speed = part.steps * settings.batch / part.seconds()
             told = {"step": done, "lr": rate(settings, step), "workers": shard.world, "images_per_second": speed}
-            history.append(means | told)
+            history.append(means | told | {"gpu": float(device.type == "cuda")})
             part = _Part(device, shard)
         # Sums of a part that has begun are not kept: a run that goes on has a record of fewer steps, and equal weights.
         due = time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS

@@ -15,6 +15,8 @@ OF_NO_MATTER = {"name", "seed", "evaluators", "judged", "scale", "data.shard_siz
 OF_NO_MATTER |= {"vocabulary.min_perplexity", "proxy", "transfer.data.shard_size"}
 OF_NO_MATTER |= {"data.path", "transfer.data.path", "voc07_svm.path", "detection.path"}
 
+OF_A_TRAINED_TEACHER = ("teacher.optimiser.", "teacher.head_layers", "teacher.pad")
+
 Settings = Mapping[str, Any]
 
 
@@ -52,4 +54,5 @@ def _matters(name: str, exp: Experiment) -> bool:
     unused = first in EVALUATORS and first not in exp.evaluators
     unused |= name == "data.novel_per_class" and "fewshot" not in exp.evaluators
     unused |= name in ("teacher.clusters", "teacher.renew_every") and exp.teacher.kind != "deeper_clustering"
+    unused |= exp.teacher.kind == "random" and name.startswith(OF_A_TRAINED_TEACHER)
     return not (unused or name in OF_NO_MATTER or first in OF_NO_MATTER)

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 from evaluation.interval import interval
 from evaluation.paper import report as difference_report
 from pipelines.paper.matching import presets_of, unlike_preset
-from pipelines.paper.tables import Column, Row, Table, paper_tables
-from pipelines.presets import PRESETS
+from pipelines.paper.tables import Column, Row, Table, paper_tables, rows_made_by
 from pipelines.records import Record
 from pipelines.reporting.cost import cost_of
 from pipelines.reporting.marks import Footnotes
@@ -141,7 +140,7 @@ def _left_out(records: Sequence[Record], presets: Mapping[str, tuple[str, ...]])
     said = []
     for record in records:
         name = str(record.settings["name"])
-        if not presets[record.run] and name in PRESETS:
+        if not presets[record.run] and rows_made_by(name):
             unlike = unlike_preset(record.settings, name)
             few = "; ".join(unlike[:4]) + (f" and {len(unlike) - 4} more" if len(unlike) > 4 else "")
             said.append(f"run {record.run} of {name} is in no row, since its settings are not the preset's: {few}")

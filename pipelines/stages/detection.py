@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from bownet.config import Data, Detection, Net
-from evaluation.cards import workers_of
+from evaluation.cards import on_gpus, workers_of
 from evaluation.detection.backends import check_backend
 from evaluation.detection.card import detection_card
 from evaluation.detection.detector import Found
@@ -108,9 +108,10 @@ class DetectionScore(ModelStage):
         score = over_trials(scores, histories)
         figures = self._draw(work, truth)
         # Not those of this machine: trials may have been done, or begun, with other workers.
-        workers = workers_of(record for history in histories for record in history)
+        records = [record for history in histories for record in history]
+        workers, gpu = workers_of(records), on_gpus(records)
         absent = tuple(scores[0].details["classes_without_objects"])
-        card = detection_card(self.detection, self.arch.arch, self._data(), workers, work.machine.gpu, absent)
+        card = detection_card(self.detection, self.arch.arch, self._data(), workers, gpu, absent)
         return {**write_score(work, "detection", score, card), "figures": figures}
 
     def _data(self) -> dict[str, Any]:

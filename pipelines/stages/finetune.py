@@ -12,7 +12,7 @@ from bownet.config import Finetune
 from bownet.images.views import random_view
 from bownet.nets.checkpoint import load_backbone, load_saved
 from bownet.training import check_workers
-from evaluation.cards import finetune_card, norm_statistics, told, workers_of
+from evaluation.cards import finetune_card, norm_statistics, on_gpus, told, workers_of
 from evaluation.crops import ASPECT, random_crops
 from evaluation.finetune import FinetuneTask, labelled_rows, optimiser_of, share_of
 from evaluation.score import Score
@@ -88,8 +88,9 @@ class FinetuneTraining(ModelStage):
             keep=_keep,
         )
         made = run_training(job, work)
-        workers = workers_of(work.read_json("history.json"))
-        seen = {"workers": told(workers), "norm_statistics": norm_statistics(workers, work.machine.gpu)}
+        history = work.read_json("history.json")
+        workers = workers_of(history)
+        seen = {"workers": told(workers), "norm_statistics": norm_statistics(workers, on_gpus(history))}
         return {**made, "labelled": len(rows), "classes": len(classes), **seen}
 
     def task(self, classes: int, crops: bool = True) -> FinetuneTask:

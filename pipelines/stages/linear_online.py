@@ -12,7 +12,7 @@ from bownet.config import Linear, Optimiser
 from bownet.images.views import random_view
 from bownet.nets.checkpoint import load_backbone, load_saved
 from bownet.training import check_workers
-from evaluation.cards import online_linear_card, transfer_card, workers_of
+from evaluation.cards import on_gpus, online_linear_card, transfer_card, workers_of
 from evaluation.crops import ASPECT, random_crops
 from evaluation.linear_online import (
     OnlineLinear,
@@ -94,8 +94,8 @@ class OnlineLinearScore(ModelStage):
             side = shape[1] if len(shape) > 1 else 0
             pooling[tap] = in_words(shape[0], side, self.linear.pool)
         linear = as_used(self.linear, taps, backbone.pooled)
-        data, workers = data_card(self.images, train="train", test="test"), workers_of(work.read_json("history.json"))
-        card = self.make_card(linear, self.seed, data, pooling, workers, work.machine.gpu)
+        data, history = data_card(self.images, train="train", test="test"), work.read_json("history.json")
+        card = self.make_card(linear, self.seed, data, pooling, workers_of(history), on_gpus(history))
         frozen = {"before": before, "after": after}
         return {**made, **write_score(work, self.prefix, Score(metrics, details), card), "backbone_sha256": frozen}
 

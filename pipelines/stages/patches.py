@@ -19,9 +19,9 @@ from PIL import Image
 
 from bownet.nets.receptive_field import receptive_field
 from bownet.words.patches import Places, cut_patch, places_of, square_around
-from bownet.words.vocabulary import feature_maps
+from pipelines.stages.maps import maps_of, memory_of_maps
 from pipelines.stages.model_stage import ModelStage
-from pipelines.stages.pictures import count_of, names_of, pixels_of, shard_labels, shards_of
+from pipelines.stages.pictures import count_of, data_of, names_of, pixels_of, shard_labels, shards_of
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
 from pipelines.stages.signed import signed
 from pipelines.stages.vocabulary import vocabulary_of
@@ -47,8 +47,9 @@ class WordPatches(ModelStage):
     version = 3
 
     def estimate(self) -> Estimate:
-        looked_at = min(IMAGES, count_of(self.images, "train"))
-        return Estimate(f"{looked_at} images", disk_bytes=WORDS * EACH * 3 * SIDE**2)
+        looked_at, data = min(IMAGES, count_of(self.images, "train")), data_of(self.images)
+        memory = memory_of_maps(self.vocabulary.stage.net, data.image_size, data.shard_size)
+        return Estimate(f"{looked_at} images", memory, WORDS * EACH * 3 * SIDE**2)
 
     def build(self, work: Workspace) -> dict[str, Any]:
         from pipelines.drawing.save import save_png  # here, so that workers need not import matplotlib
@@ -133,16 +134,20 @@ def words_to_show(counts_KL: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _look(row: Row, stage: WordPatches) -> Row:
     """The nearest places of every word in a shard, and how often each word occurs in each class."""
-    vocabulary, teacher = vocabulary_of(stage.vocabulary), teacher_of(stage.teacher)
+    vocabulary = vocabulary_of(stage.vocabulary)
     words = torch.from_numpy(np.array(stage.words.read_npy(f"{row['name']}.words.npy"))[:, 0].astype(np.int64))
-    maps = feature_maps(teacher, torch.from_numpy(pixels_of(stage.images, row)), vocabulary.tap)
+    pixels = torch.from_numpy(pixels_of(stage.images, row))
+    places = [
+        places_of(maps, words[first : first + len(maps)], vocabulary, row["start"] + first, EACH)
+        for first, maps in maps_of(stage.teacher, stage.images, row, pixels, vocabulary.tap)
+    ]
     labels, k = shard_labels(stage.images, row), vocabulary.size
     classes = len(stage.images.info["categories"]) if labels is not None else 1
     flat = words.flatten(1).numpy()
     of_image = np.zeros(len(flat), np.int64) if labels is None else labels
     counts = np.bincount((flat * classes + of_image[:, None]).ravel(), minlength=k * classes)
     return {
-        "places": places_of(maps, words, vocabulary, row["start"], EACH),
+        "places": reduce(add, places).nearest(EACH),
         "counts": counts.reshape(k, classes),
     }
 

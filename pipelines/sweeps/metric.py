@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import torch
+
 from bownet.config import Experiment
+from bownet.nets.build import build_backbone
+from bownet.nets.taps import Backbone
 from pipelines.evaluators import Ground
 from pipelines.plan import Plan
 from pipelines.stages.finetune import percent
@@ -57,11 +61,23 @@ def _evaluator(exp: Experiment, metric: str) -> str:
 def _may_have(exp: Experiment, metric: str) -> bool:
     """Evaluators name their scores while they work; what follows from the settings is known before."""
     evaluator, rest = _evaluator(exp, metric), metric.partition("/")[2]
+    with torch.device("meta"):
+        backbone = build_backbone(exp.student.net, 0)
     known: Mapping[str, set[str]] = {
+        "linear": _of_taps(exp.linear.taps, ("top1", "top5", "train_top1"), backbone),
+        "transfer": _of_taps(exp.transfer.linear.taps, ("top1", "top5"), backbone),
         "fewshot": {f"{n}shot{spread}" for n in exp.fewshot.shots for spread in ("", "_ci95")},
         "knn": {f"top1_{k}" for k in exp.knn.neighbours},
+        "retrieval": {"map", *(f"precision_{r}" for r in exp.retrieval.ranks)},
         "finetune": {f"{percent(share)}/top{n}" for share in exp.finetune.fractions for n in (1, 5)},
+        "voc07_svm": {f"{tap}/map" for tap in exp.voc07_svm.taps or backbone.taps},
+        "detection": {f"{ap}{spread}" for ap in ("ap", "ap50", "ap75") for spread in ("", "_std")},
     }
-    if evaluator == "linear" and rest.rpartition("/")[0] not in (exp.linear.taps or ("",)):
-        return False
-    return evaluator in exp.evaluators and (evaluator not in known or rest in known[evaluator])
+    return evaluator in exp.evaluators and rest in known[evaluator]
+
+
+def _of_taps(taps: Sequence[str], names: Sequence[str], backbone: Backbone) -> set[str]:
+    """Of each tap, and without its name those of the pooled feature, which is the tap where none is named."""
+    taps = taps or (backbone.pooled,)
+    places = [f"{tap}/" for tap in taps] + [""] * (backbone.pooled in taps)
+    return {place + name for place in places for name in names}

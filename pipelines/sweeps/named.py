@@ -11,6 +11,11 @@ from pipelines.scale import at_scale
 from pipelines.sweeps.space import Point, changed, label_of
 
 BASE = Point("base", {})
+PERTURBED = Point("predict y(x~)", {"student.target": "perturbed"})
+LINEAR = Point("linear Omega", {"student.head": "linear"})
+BINARY = Point("binary", {"student.bow": "binary"})
+NO_CUTMIX = Point("no CutMix", {"student.cutmix": False})
+PYRAMID = Point("pyramid", {"student.pyramid": True})
 
 
 def vocabulary_size(exp: Experiment) -> list[Point]:
@@ -26,22 +31,23 @@ def vocabulary_size(exp: Experiment) -> list[Point]:
 
 
 def ablations(exp: Experiment) -> list[Point]:
-    """Additional ablations: words of the perturbed image, a linear Ω, binary bags."""
-    return [
-        BASE,
-        Point("predict y(x~)", {"student.target": "perturbed"}),
-        Point("linear Omega", {"student.head": "linear"}),
-        Point("binary", {"student.bow": "binary"}),
-    ]
+    """Additional ablations: words of the perturbed image, a linear Ω, the other kind of bags."""
+    bags = BINARY if exp.student.bow == "count" else Point("histogram", {"student.bow": "count"})
+    return [BASE, PERTURBED, LINEAR, bags]
 
 
 def cutmix_and_pyramid(exp: Experiment) -> list[Point]:
-    """Without CutMix, and with a spatial pyramid."""
-    return [BASE, Point("no CutMix", {"student.cutmix": False}), Point("pyramid", {"student.pyramid": True})]
+    """Without CutMix, or with it where the experiment has none, and with a spatial pyramid."""
+    return [BASE, NO_CUTMIX if exp.student.cutmix else Point("CutMix", {"student.cutmix": True}), PYRAMID]
 
 
 def base_convnet(exp: Experiment) -> list[Point]:
     """Impact of the base convnet: RotNet, relative location, or none with four rounds."""
+    if not exp.rounds or exp.per_round:
+        said = "rounds=0" if not exp.rounds else f"entries of per_round={len(exp.per_round)}"
+        raise ValueError(
+            f"{said}: base-convnet compares students of different teachers; use a preset such as cifar100/bownet"
+        )
     return [Point("RotNet", {"teacher.kind": "rotation"}), _relative_location(exp), _random(exp)]
 
 
@@ -93,8 +99,7 @@ def _compared(exp: Experiment) -> list[Point]:
         _random(exp),
         _relative_location(exp),
         Point("Deeper Clustering", clustering),
-        *cutmix_and_pyramid(exp)[1:],
-        *ablations(exp)[1:],
+        *(NO_CUTMIX, PYRAMID, PERTURBED, LINEAR, BINARY),
         Point("a quarter of the words", {"vocabulary.size": max(2, k // 4)}),
         Point("twice the words", {"vocabulary.size": 2 * k}),
         Point("words of a middle layer", {"vocabulary.tap": middle}),

@@ -33,8 +33,9 @@ def share(options: SweepOptions) -> tuple[int, float, int]:
 
 
 def room_of(nodes: Sequence[Node], cpus: int, gpus: float) -> int:
-    """How many trials find their CPUs and GPUs at the same time, each on one node."""
-    return sum(min(node.cpus // cpus, int(node.gpus / gpus) if gpus else node.cpus) for node in nodes)
+    """How many trials find their CPUs and GPUs at the same time, each on one node, a share of a GPU on one GPU."""
+    on_a_gpu = int(1 / gpus + 1e-9) if gpus else 0  # 1 / 0.1 may be a little less than 10
+    return sum(min(node.cpus // cpus, node.gpus * on_a_gpu if gpus else node.cpus) for node in nodes)
 
 
 def tune_trials(

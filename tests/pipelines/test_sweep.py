@@ -31,9 +31,10 @@ from pipelines.presets import PRESETS
 from pipelines.records import Record, read_records
 from pipelines.scale import reduced
 from pipelines.store import Store
-from pipelines.sweep import planned, sweep
+from pipelines.sweep import planned, points_of, sweep
 from pipelines.sweeps.metric import check_judged, metric_of
 from pipelines.sweeps.named import NAMED
+from pipelines.sweeps.options import SweepOptions
 from pipelines.sweeps.space import Axis, changed, checked, drawn, grid, parse_space
 from pipelines.sweeps.summary import Summary, axis_of, show, summaries
 from pipelines.sweeps.trial import Job, last_training, progress
@@ -111,6 +112,23 @@ def test_what_trials_are_compared_by_follows_from_their_evaluators() -> None:
     assert metric_of("knn/top1_7", [near]) == "knn/top1_7"
     with pytest.raises(ValueError, match=r"^metric=knn/top1_10: .*; name one such as knn/top1_7$"):
         metric_of("knn/top1_10", [near])
+    for metric in ("linear/acc", "linear/topp1", "linear/conv5/top1", "linear/pool"):
+        with pytest.raises(ValueError, match=f"^metric={metric}: .*; name one such as linear/top1$"):
+            metric_of(metric, [DEMO])
+    for metric in ("linear/pool/top1", "linear/top5", "linear/train_top1"):
+        assert metric_of(metric, [DEMO]) == metric
+    imagenet = PRESETS["imagenet/bownet-conv4"]()
+    for metric in (
+        "detection/ap50_std",
+        "voc07_svm/conv4/map",
+        "linear/conv2/top5",
+        "linear/top1",
+        "places205/pool5/top1",
+    ):
+        assert metric_of(metric, [imagenet]) == metric
+    for metric in ("detection/ap60", "voc07_svm/map", "voc07_svm/conv9/map", "places205/conv1/top1", "retrieval/map"):
+        with pytest.raises(ValueError, match=f"^metric={metric}: "):
+            metric_of(metric, [imagenet])
     with pytest.raises(ValueError, match=r"^metric=linear/top1: .*; name one such as linear/conv5/top1$"):
         metric_of("linear/top1", [PRESETS["imagenet-small/bownet-conv4"]()])
 
@@ -167,6 +185,7 @@ def test_room_for_trials_is_on_single_nodes() -> None:
     nodes = [Node(3, 0), Node(3, 0), Node(8, 2)]
     assert [room_of(nodes, cpus, 0.0) for cpus in (1, 2, 4, 9)] == [14, 6, 2, 0]
     assert [room_of(nodes, 1, gpus) for gpus in (1.0, 0.5, 0.25)] == [2, 4, 8]
+    assert [room_of(nodes, 1, gpus) for gpus in (0.4, 0.6, 0.1)] == [4, 2, 8]  # a share does not lie on two GPUs
     assert room_of(nodes, 3, 0.5) == 2  # four halves of a GPU, CPUs for two
 
 
@@ -252,6 +271,58 @@ def test_the_papers_vocabulary_sizes() -> None:
     layer4 = PRESETS["imagenet-small/bownet-conv4"]()
     for exp, sizes in ((layer4, [2048, 8192, 20_000]), (reduced(layer4, "tiny"), [8, 32, 78])):
         assert [point.settings["vocabulary.size"] for point in NAMED["vocabulary-size"](exp)] == sizes
+    options = SweepOptions(preset="imagenet-small/bownet-conv4")
+    points, _ = points_of(
+        "vocabulary-size", options, changed(layer4, {"data.train": 600}).model_copy(update={"name": "mine"})
+    )
+    assert [point.settings["vocabulary.size"] for point in points] == [2048, 8192, 20_000]
+
+
+def test_points_that_are_one_experiment_are_refused_or_told(tmp_path: Path) -> None:
+    """A table of equal rows would say that a setting makes no difference."""
+    store = Store(tmp_path / "store")
+
+    def plan_of(name: str, preset: str, scale: str = "tiny") -> Plan:
+        exp = start_of(preset, ["--scale", scale, "--data.kind", "scenes"])
+        return planned(exp, [(point, 0) for point in NAMED[name](exp)], store, name)
+
+    for name, preset, labels in (
+        (
+            "layer",
+            "miniimagenet/random-bownet",
+            "'vocabulary.tap=block2' is the same experiment as 'vocabulary.tap=block1'",
+        ),
+        ("ablations", "cifar100/rotnet", "'predict y\\(x~\\)' is the same experiment as 'base'"),
+        ("vocabulary-size", "cifar100/rotnet", "'vocabulary.size=4' is the same experiment as 'vocabulary.size=2'"),
+    ):
+        with pytest.raises(
+            ValueError, match=f"^preset={preset}: {name}: {labels}, since it uses none of what differs; use"
+        ) as one:
+            plan_of(name, preset)
+        assert "\n" not in str(one.value)
+    for preset, said in (
+        ("miniimagenet/random-bownet", "entries of per_round=4"),
+        ("cifar100/deeper-clustering", "rounds=0"),
+    ):
+        with pytest.raises(
+            ValueError, match=f"^{said}: base-convnet compares students of different teachers; use a preset"
+        ):
+            plan_of("base-convnet", preset)
+    plan_of("ablations", "imagenet-small/bownet-conv4")  # of binary bags the other kind is tried
+    free = [(point, 0) for point in grid(parse_space(["student.cutmix=true,false"]))]
+    told = planned(start_of("cifar100/rotnet", ["--scale", "tiny", "--data.kind", "scenes"]), free, store).notes
+    said = "'student.cutmix=false' is the same experiment as 'student.cutmix=true', since it uses none of what differs"
+    assert said in told
+
+
+@pytest.mark.parametrize(("preset", "label"), [("demo", "CutMix"), ("cifar100/bownet", "no CutMix")])
+def test_ablations_differ_from_their_base(preset: str, label: str) -> None:
+    exp = PRESETS[preset]()
+    points = NAMED["cutmix-and-pyramid"](exp)
+    assert [point.label for point in points] == ["base", label, "pyramid"]
+    assert changed(exp, points[1].settings).student.cutmix is not exp.student.cutmix
+    of_binary = NAMED["ablations"](PRESETS["imagenet/bownet-conv4"]())
+    assert [point.label for point in of_binary][-1] == "histogram"
 
 
 def test_the_figure_has_an_axis_where_one_number_differs() -> None:

@@ -73,6 +73,7 @@ def computing() -> Callable[[float], str]:
 
 def test_a_task_that_sleeps_is_given_up_and_one_that_computes_is_not(machine: Machine) -> None:
     """Both live, and their processes can be asked; two seconds are given, and the work takes longer."""
+    in_one_task(computing(), (0.0,), machine, "warming up", 1)  # a worker that has yet to start gives no sign
     watched = replace(machine, board=start_board(), stall_seconds=2.0)
     assert in_one_task(computing(), (5.0,), watched, "computing", 1) == "computed for 5 s"
     with pytest.raises(Stalled, match="asleep: no sign of life for 2 s"):
