@@ -54,6 +54,7 @@ class FinetuneTask(nn.Module):
             self.head.bias.zero_()
         self.crops = crops
         self.lr_scale = {"head": head_scale}
+        self.may_rise = True  # the new head's rate is large for features as they are
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
         return self.head(self.backbone(x_NCHW, (self.backbone.pooled,))[self.backbone.pooled])

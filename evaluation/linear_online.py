@@ -33,6 +33,7 @@ class OnlineLinear(nn.Module):
         self.backbone = freeze(backbone)
         self.heads = nn.ModuleDict(heads)
         self.pool, self.crops = pool, crops
+        self.may_rise = True  # with the protocols' rates and features as they are, at first it does
 
     def train(self, mode: bool = True) -> OnlineLinear:
         super().train(mode)

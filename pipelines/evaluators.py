@@ -102,7 +102,8 @@ def other_images(ground: Ground, data: Data, setting: str) -> Artifact:
     try:
         return ground.get(Images(data))
     except ValueError as error:
-        raise ValueError(str(error).replace("data.path=", f"{setting}=", 1)) from None
+        told = str(error).replace("data.path=", f"{setting}=", 1).replace("data.voc_train=", "detection.train=")
+        raise ValueError(told) from None
 
 
 def transfer_images(ground: Ground) -> Artifact:

@@ -113,7 +113,7 @@ def train(
             seen = tally.look()
             pace.plan(i, seen.seconds)
             start = seen.means["loss"] if start is None else start
-            if has_failed(seen.means, start, i + 1, last, epoch * steps):
+            if has_failed(seen.means, start, i + 1, last, epoch * steps, getattr(task, "may_rise", False)):
                 raise diverged(seen.means, epoch, f"{i + 1} of {steps}", lr)
             if last:
                 break

@@ -75,6 +75,11 @@ def check_workers(settings: Detection, workers: int) -> None:
         )
 
 
+def ends_of_parts(steps: int) -> set[int]:
+    """Steps after which a part of the run is over, and its record and checkpoint are written."""
+    return {math.ceil(steps * (i + 1) / PARTS) for i in range(PARTS)}
+
+
 def fit(
     detector: Detector,
     pictures: Pictures,
@@ -99,7 +104,7 @@ def fit(
         history, first = _restored(resume, detector, optimiser)
     together: Any = parallel(detector)  # after a checkpoint is loaded: joining makes all weights those of rank 0
     detector.train()
-    ends = {math.ceil(settings.steps * (i + 1) / PARTS) for i in range(PARTS)}
+    ends = ends_of_parts(settings.steps)
     saved, part = time.monotonic(), _Part(device, shard)
     for step, (views, share) in enumerate(_views_ahead(pictures, settings, seed, shard, first), first):
         for group in optimiser.param_groups:

@@ -24,7 +24,7 @@ from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of, data_of, names_of, pixels_of, shard_labels, shards_of
 from pipelines.stages.shards import Row, for_each_shard, teacher_of
 from pipelines.stages.signed import signed
-from pipelines.stages.vocabulary import vocabulary_of
+from pipelines.stages.vocabulary import BuildVocabulary, vocabulary_of
 from pipelines.stages.word_maps import word_maps_figure
 from pipelines.store import Artifact, Estimate, Workspace
 
@@ -48,6 +48,7 @@ class WordPatches(ModelStage):
 
     def estimate(self) -> Estimate:
         looked_at, data = min(IMAGES, count_of(self.images, "train")), data_of(self.images)
+        assert isinstance(self.vocabulary.stage, BuildVocabulary)
         memory = memory_of_maps(self.vocabulary.stage.net, data.image_size, data.shard_size)
         return Estimate(f"{looked_at} images", memory, WORDS * EACH * 3 * SIDE**2)
 

@@ -36,12 +36,17 @@ def count_of(images: Artifact, split: str) -> int:
 
 def class_counts_of(images: Artifact, split: str) -> list[int]:
     """Images of each class that occurs in a split, in the order of the classes; empty without labels."""
+    return [*counts_by_class(images, split).values()]
+
+
+def counts_by_class(images: Artifact, split: str) -> dict[int, int]:
+    """The same with the numbers of the classes."""
     if images.exists():
         counts = images.info["class_counts"].get(split, [])
     else:
         listing = _stage(images).source().splits.get(split)
         counts = [] if listing is None or listing.labels is None else np.bincount(listing.labels).tolist()
-    return [count for count in counts if count]
+    return {number: count for number, count in enumerate(counts) if count}
 
 
 def fewshot_split(images: Artifact) -> str:

@@ -13,19 +13,31 @@ from torch import Tensor
 from evaluation.cards import Card, completed
 from evaluation.score import Score
 from pipelines.stages.one_task import in_one_task
-from pipelines.stages.pictures import class_counts_of, count_of, data_of, labels_of, names_of, shards_of
+from pipelines.stages.pictures import (
+    class_counts_of,
+    count_of,
+    counts_by_class,
+    data_of,
+    labels_of,
+    names_of,
+    shards_of,
+)
 from pipelines.store import Artifact, Workspace
 
 T = TypeVar("T")
 
 
 def label_obstacle(images: Artifact, *splits: str) -> str | None:
-    """Why splits cannot be scored by their labels; None if each has images of two classes or more."""
+    """Why splits cannot be scored by their labels; None if each has images of two classes or more, some in common."""
+    classes = []
     for split in splits:
         if not count_of(images, split):
             return f"there are no {split} images"
-        if len(counts := class_counts_of(images, split)) < 2:
+        if len(counts := counts_by_class(images, split)) < 2:
             return f"the {split} images {'are all of one class' if counts else 'have no class labels'}"
+        classes.append(set(counts))
+    if not set.intersection(*classes):
+        return f"the {' and the '.join(splits)} images have no class in common"
     return None
 
 

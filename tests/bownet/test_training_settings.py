@@ -268,3 +268,8 @@ def test_small_losses_may_grow_by_one() -> None:
     for start, loss, failed in [(0.1, 1.05, False), (0.1, 1.15, True), (-4.0, 3.9, False), (-4.0, 4.1, True)]:
         assert has_failed({"loss": loss, "gradient_norm": 1.0}, start, 100, True, 0) == failed
     assert has_failed({"loss": 1.0, "gradient_norm": math.nan}, 1.0, 1, False, 0)
+
+
+def test_a_loss_that_may_rise_fails_when_it_is_no_number() -> None:
+    assert not has_failed({"loss": 30.0, "gradient_norm": 1.0}, 2.0, 100, True, 0, may_rise=True)
+    assert has_failed({"loss": math.inf, "gradient_norm": 1.0}, 2.0, 100, True, 0, may_rise=True)

@@ -14,7 +14,7 @@ from bownet.training import Shard
 from bownet.training.checkpoint import unpack
 from evaluation.detection.backends import build_detector
 from evaluation.detection.detector import Detector
-from evaluation.detection.training import PARTS, Watch, decayed_groups, fit, rate, step_rows
+from evaluation.detection.training import PARTS, Watch, decayed_groups, ends_of_parts, fit, rate, step_rows
 from evaluation.detection.views import plain_view
 from evaluation.voc_detection import GroundTruth, gather, voc_detection
 
@@ -85,9 +85,10 @@ def test_a_resumed_run_ends_with_the_same_weights() -> None:
 
 
 def test_the_parts_of_a_long_run() -> None:
-    ends = {-(-60 * (i + 1) // PARTS) for i in range(PARTS)}
-    assert len(ends) == PARTS
-    assert max(ends) == 60
+    assert ends_of_parts(100) == {*range(4, 101, 4)}
+    assert ends_of_parts(24_000) == {*range(960, 24_001, 960)}
+    assert ends_of_parts(3) == {1, 2, 3}
+    assert len(ends_of_parts(60)) == PARTS
 
 
 def test_what_diverges_is_told() -> None:

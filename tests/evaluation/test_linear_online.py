@@ -8,7 +8,7 @@ from torch import nn
 from bownet.config import Linear, Net
 from bownet.images import scenes
 from bownet.nets.build import build_backbone
-from bownet.training import InMemory, train
+from bownet.training import Diverged, InMemory, train
 from evaluation.crops import random_crops
 from evaluation.linear_online import OnlineLinear, check_unchanged, fingerprint_of, new_heads, optimiser_of
 
@@ -39,6 +39,22 @@ def test_each_head_is_what_it_would_be_alone(batch_norm: bool) -> None:
             torch.testing.assert_close(together.heads[tap].state_dict()[name], value, rtol=1e-6, atol=1e-7)
         changed = [not torch.equal(a, b) for a, b in zip(alone.parameters(), before.parameters(), strict=True)]
         assert any(changed)
+
+
+def test_a_loss_that_rises_until_the_rate_drops_is_no_failure() -> None:
+    """As with the protocols' rates on the long features of a ResNet; a network that is trained so would have failed."""
+    config = CONFIG.model_copy(update={"lr": 5.0, "epochs": 40, "drop_every": 25, "drop_factor": 0.001})
+    losses = []
+    for may_rise in (True, False):
+        made = task("block3", batch_norm=False)
+        made.may_rise &= may_rise
+        if not may_rise:
+            with pytest.raises(Diverged, match="it diverged, use a smaller lr"):
+                train(made, IMAGES, NUMBERS, optimiser_of(config), seed=5)
+            continue
+        losses = [record["loss"] for record in train(made, IMAGES, NUMBERS, optimiser_of(config), seed=5)]
+    assert max(losses) > 30 * np.log(4)
+    assert losses[-1] < max(losses) / 3
 
 
 def test_heads_have_the_pooled_size_and_norms_without_scale() -> None:

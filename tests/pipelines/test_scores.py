@@ -1,10 +1,13 @@
 """Scores of frozen features as artifacts, on a real Ray: files, cards, obstacles, and comparisons between models."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -199,6 +202,19 @@ def test_images_that_cannot_be_scored_are_told_before_anything_runs(
     }
     for name, obstacle in found.items():
         assert obstacle == (f"{name} is left out: {reason}" if reason else None)
+
+
+def test_test_images_of_other_classes_are_told(tmp_path: Path) -> None:
+    """Every answer would be wrong, which is no score."""
+    content = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(content, "png")
+    for split, labels in (("train", [0, 1] * 4), ("test", [2, 3] * 2)):
+        rows = {"image": [{"bytes": content.getvalue(), "path": None}] * len(labels), "label": labels}
+        pq.write_table(pa.table(rows), tmp_path / f"{split}-00000-of-00001.parquet")
+    images = Store(tmp_path / "store").plan(Images(Data(kind="parquet", path=str(tmp_path), image_size=16)))
+    assert label_obstacle(images, "train") is label_obstacle(images, "test") is None
+    said = "linear is left out: the train and the test images have no class in common"
+    assert LinearScore.obstacle(images, Linear()) == said
 
 
 def test_too_many_neighbours_answers_or_shots_are_told(world: World) -> None:
