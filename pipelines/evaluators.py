@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from bownet.config import KINDS, Data, Net, Protocols
 from pipelines.stages.detection import DetectionScore, detection_data
+from pipelines.stages.detection_trial import DetectionTrial
 from pipelines.stages.features import Features, check_taps
 from pipelines.stages.fewshot import FewshotScore
 from pipelines.stages.finetune import FinetuneScore, FinetuneTraining, one_fraction_each
@@ -155,7 +156,11 @@ def detection_images(ground: Ground) -> Artifact:
 
 def detection(ground: Ground, candidate: Candidate) -> Artifact:
     config, images = ground.settings.detection, detection_images(ground)
-    return ground.get(DetectionScore(config, images, candidate.net, candidate.arch, model=candidate.name))
+    trained = tuple(
+        ground.get(DetectionTrial(config, trial, images, candidate.net, candidate.arch, model=candidate.name))
+        for trial in range(config.trials)
+    )
+    return ground.get(DetectionScore(config, images, trained, candidate.arch, model=candidate.name))
 
 
 EVALUATORS: dict[str, Evaluator] = {
@@ -185,7 +190,7 @@ EVALUATORS: dict[str, Evaluator] = {
         ("voc07_svm/*/map",),
     ),
     "detection": Evaluator(
-        lambda ground: DetectionScore.obstacle(detection_images(ground), ground.settings.detection),
+        lambda ground: DetectionTrial.obstacle(detection_images(ground)),
         detection,
         ("detection/ap50", "detection/ap75", "detection/ap"),
     ),

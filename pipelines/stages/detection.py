@@ -1,4 +1,4 @@
-"""detection: a network's weights as the start of a detector; trials are trained, tested and scored (section 4.2)."""
+"""detection: what the detectors of all trials found in the test images goes in; AP of VOC comes out (section 4.2)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 
 from bownet.config import Data, Detection, Net
 from evaluation.cards import on_gpus, workers_of
-from evaluation.detection.backends import check_backend
 from evaluation.detection.card import detection_card
 from evaluation.detection.detector import Found
 from evaluation.detection.objects import objects_of
-from evaluation.detection.training import check_workers
-from evaluation.detection.views import plain_view
 from evaluation.score import Score
 from evaluation.voc_detection import Detections, GroundTruth, ground_truth, voc_detection
 from pipelines.stages.annotated import (
@@ -27,15 +24,14 @@ from pipelines.stages.annotated import (
     pixels_of_row,
     voc_path,
 )
-from pipelines.stages.detection_training import DetectionJob, train_detector, trained_detector
+from pipelines.stages.detection_training import HISTORY
+from pipelines.stages.detection_trial import DETECTIONS
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of, data_of
 from pipelines.stages.scoring import write_score
-from pipelines.stages.shards import Row, for_each_shard
 from pipelines.stages.signed import signed
 from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
 
-CHUNK = 16  # test images of a task, which is what is done again after a crash
 PER_PAGE = 16  # pictures
 COLUMNS = ("image", "class", "score", "x0", "y0", "x1", "y1")  # of a file of detections
 
@@ -55,42 +51,22 @@ class DetectionScore(ModelStage):
 
     detection: Detection
     images: Artifact
-    net: Artifact
-    arch: Net = field(metadata=NOT_IN_KEY)  # of the network, for checks; its weights are an input
+    trained: tuple[Artifact, ...]  # one for each trial
+    arch: Net = field(metadata=NOT_IN_KEY)  # of the network; its weights are an input of the trials
 
     name = "detection"
     title = "detection"
-    version = 2
+    version = 3
 
     def config(self) -> dict[str, Any]:
         """Without where the images lie and which they are: that is the key of the images."""
-        return {**super().config(), "detection": self.detection.model_dump(exclude={"path", "train"})}
+        return {"detection": self.detection.model_dump(exclude={"path", "train"})}
 
-    @staticmethod
-    def obstacle(images: Artifact, detection: Detection) -> str | None:
-        """Why no detector can be trained on these images and scored by them; None if one can."""
-        for split in ("train", "test"):
-            if not count_of(images, split):
-                return f"detection is left out: data.path={data_of(images).path}: no {split} images, which it needs"
-        try:
-            check_annotations(images)
-        except ValueError as error:
-            return f"detection is left out: {error}"
-        return None
-
-    def check(self) -> None:
-        check_backend(self.detection.backend, self.arch.arch)
-        if reason := self.obstacle(self.images, self.detection):
-            raise ValueError(reason.removeprefix("detection is left out: "))
-
-    def check_workers(self, workers: int, gpu: bool) -> None:
-        check_workers(self.detection, workers)
+    def inputs(self) -> dict[str, Artifact]:
+        return {"images": self.images, **{f"trial-{i}": artifact for i, artifact in enumerate(self.trained, 1)}}
 
     def estimate(self) -> Estimate:
-        d = self.detection
-        counts = f"{d.trials} trials, {d.steps} steps of {d.batch}, {count_of(self.images, 'test')} test images"
-        per_image = d.regions * 14**2 * 1024 * 4 * 10 + max(d.train_sizes) * d.max_size * 64 * 4 * 10
-        return Estimate(counts, per_image * d.batch, 200_000_000)
+        return Estimate(f"{len(self.trained)} trials", disk_bytes=50_000_000)
 
     def build(self, work: Workspace) -> dict[str, Any]:
         check_annotations(self.images)
@@ -98,13 +74,11 @@ class DetectionScore(ModelStage):
         truth = ground_truth(names, annotations, categories_of(self.images))
         work.write_json("images.json", names)
         scores, histories = [], []
-        for trial in range(self.detection.trials):
-            file = f"detections-{trial + 1}.npy"
-            job = DetectionJob(self.detection, self.images, self.net, trial, self.label, work.key)
-            histories.append(train_detector(job, work))
-            if not work.exists(file):
-                work.write_npy(file, _tested(job, work, len(names)))
-            scores.append(voc_detection(detections_in(work.read_npy(file)), truth))
+        for trial, artifact in enumerate(self.trained, 1):
+            found = artifact.read_npy(DETECTIONS)
+            work.write_npy(f"detections-{trial}.npy", found)
+            scores.append(voc_detection(detections_in(found), truth))
+            histories.append(artifact.read_json(HISTORY))
         score = over_trials(scores, histories)
         figures = self._draw(work, truth)
         # Not those of this machine: trials may have been done, or begun, with other workers.
@@ -181,25 +155,3 @@ def detections_in(table_N7: NDArray[np.float32]) -> Detections:
 def found_in_image(found: Detections, image: int) -> Found:
     here = found.image_N == image
     return Found(*(torch.from_numpy(values[here]) for values in (found.box_N4, found.class_N, found.score_N)))
-
-
-def _tested(job: DetectionJob, work: Workspace, images: int) -> NDArray[np.float32]:
-    """What a trained detector finds in the test images, by tasks all over the cluster."""
-    rows = [{"start": start, "stop": min(start + CHUNK, images)} for start in range(0, images, CHUNK)]
-    done = for_each_shard(rows, partial(_test_some, job=job, work=work), work.machine, job.label, gpu=True)
-    return np.concatenate([work.scratch.read_npy(row["name"]) for row in done])
-
-
-def _test_some(row: Row, job: DetectionJob, work: Workspace) -> Row:
-    name = job.file(f"found-{row['start']:06d}.npy")
-    if not work.scratch.exists(name):
-        detector, settings = trained_detector(job, work.scratch), job.settings
-        tables = []
-        for i in range(row["start"], row["stop"]):
-            view = plain_view(pixels_of_row(job.images, "test", i), settings.test_size, settings.max_size)
-            (found,) = detector.detect([view])
-            image_N = torch.full((len(found.labels_D),), float(i))
-            columns = (image_N[:, None], found.labels_D[:, None].float(), found.scores_D[:, None], found.boxes_D4)
-            tables.append(torch.cat(columns, 1).numpy())
-        work.scratch.write_npy(name, np.concatenate(tables))
-    return {"name": name}

@@ -25,6 +25,8 @@ from pipelines.stages.device import own_device
 from pipelines.stages.ray_train import on_workers, save_if_possible
 from pipelines.store import Artifact, Folder, Workspace
 
+CHECKPOINT, DETECTOR, HISTORY = "checkpoint.pt", "detector.safetensors", "history.json"
+
 
 @dataclass(frozen=True)
 class DetectionJob:
@@ -42,20 +44,16 @@ class DetectionJob:
         """Of the new layers, of the order of the images, their views and the sampling."""
         return self.settings.seed + self.trial
 
-    def file(self, name: str) -> str:
-        """The name of this trial's own file in scratch."""
-        return f"trial-{self.trial + 1}/{name}"
-
 
 def train_detector(job: DetectionJob, work: Workspace) -> list[Record]:
     """Train to the end, or find it done; the records of the parts of the run."""
-    if work.scratch.exists(job.file("history.json")):  # written last
-        return list(work.scratch.read_json(job.file("history.json")))
+    if work.scratch.exists(HISTORY):  # written last
+        return list(work.scratch.read_json(HISTORY))
     machine: Machine = work.machine
     check_workers(job.settings, machine.workers)
-    config, name = {"job": job, "work": work}, f"{job.key}-{job.trial}"
-    on_workers(_worker, config, machine.cpus_per_worker, name, job.label, work)
-    return list(work.scratch.read_json(job.file("history.json")))
+    config = {"job": job, "work": work}
+    on_workers(_worker, config, machine.cpus_per_worker, job.key, job.label, work)
+    return list(work.scratch.read_json(HISTORY))
 
 
 def new_detector(job: DetectionJob) -> Detector:
@@ -68,7 +66,7 @@ def new_detector(job: DetectionJob) -> Detector:
 def trained_detector(job: DetectionJob, scratch: Folder) -> Detector:
     """As it is after the last step, in evaluation mode; loaded once per worker process."""
     detector = new_detector(job)
-    detector.load_state_dict(load(scratch.read_bytes(job.file("detector.safetensors"))))
+    detector.load_state_dict(load(scratch.read_bytes(DETECTOR)))
     return detector.eval().to(own_device())
 
 
@@ -90,7 +88,6 @@ def _train_on_worker(job: DetectionJob, work: Workspace) -> None:
     context = ray.train.get_context()
     shard = Shard(context.get_world_rank(), context.get_world_size())
     detector = new_detector(job).to(get_device())
-    checkpoint = job.file("checkpoint.pt")
 
     def tell(record: Record) -> None:
         if shard.rank == 0 and machine.board is not None:
@@ -107,10 +104,10 @@ def _train_on_worker(job: DetectionJob, work: Workspace) -> None:
         job.seed,
         shard=shard,
         parallel=lambda module: prepare_model(module, move_to_device=False),
-        resume=work.scratch.read_bytes(checkpoint) if work.scratch.exists(checkpoint) else None,
-        watch=Watch(save=lambda state: save_if_possible(work.scratch, checkpoint, state), tell=tell),
+        resume=work.scratch.read_bytes(CHECKPOINT) if work.scratch.exists(CHECKPOINT) else None,
+        watch=Watch(save=lambda state: save_if_possible(work.scratch, CHECKPOINT, state), tell=tell),
     )
     if shard.rank == 0:
         state = {name: value.contiguous().cpu() for name, value in detector.state_dict().items()}
-        work.scratch.write_via(job.file("detector.safetensors"), lambda path: save_file(state, path))
-        work.scratch.write_json(job.file("history.json"), history)
+        work.scratch.write_via(DETECTOR, lambda path: save_file(state, path))
+        work.scratch.write_json(HISTORY, history)

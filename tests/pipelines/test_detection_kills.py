@@ -13,6 +13,7 @@ from bownet.config import Data, Detection, Net
 from bownet.images.scenes_voc import write_vocdevkit
 from pipelines.machine import Machine
 from pipelines.stages.detection import DetectionScore
+from pipelines.stages.detection_trial import DetectionTrial
 from pipelines.stages.images import Images
 from pipelines.stages.teacher import RandomNet
 from pipelines.store import Artifact, Store
@@ -38,7 +39,8 @@ def scored_in(root: Path, devkit: Path) -> Artifact:
     store = Store(root, machine=Machine(2, 1, False, 2))
     images = store.get(Images(Data(kind="voc", path=str(devkit), voc_train="trainval07", storage="encoded")))
     net = store.get(RandomNet(NET, 0, images, model="random"))
-    return store.get(DetectionScore(SETTINGS, images, net, NET, model="random"))
+    trained = store.get(DetectionTrial(SETTINGS, 0, images, net, NET, model="random"))
+    return store.get(DetectionScore(SETTINGS, images, (trained,), NET, model="random"))
 
 
 def test_a_worker_is_killed(nodes: Any, tmp_path: Path) -> None:
@@ -46,7 +48,7 @@ def test_a_worker_is_killed(nodes: Any, tmp_path: Path) -> None:
     expected = scored_in(tmp_path / "undisturbed", tmp_path / "voc")
 
     def kill() -> int:
-        wait_for(lambda: list((tmp_path / "disturbed").glob("scratch/detection/*/trial-1/checkpoint.pt")), 240)
+        wait_for(lambda: list((tmp_path / "disturbed").glob("scratch/detection-trial/*/checkpoint.pt")), 240)
         victim = workers_of(nodes.head_node, "RayTrainWorker")[-1]
         os.kill(victim.pid, signal.SIGKILL)
         return int(victim.pid)

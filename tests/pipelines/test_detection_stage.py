@@ -17,6 +17,7 @@ from evaluation.voc_detection import ground_truth, voc_detection
 from pipelines.machine import Machine
 from pipelines.stages.annotated import categories_of, names_and_annotations
 from pipelines.stages.detection import DetectionScore, detections_figure, detections_in, over_trials
+from pipelines.stages.detection_trial import DetectionTrial
 from pipelines.stages.images import Images
 from pipelines.stages.teacher import RandomNet
 from pipelines.store import Artifact, Store, Workspace
@@ -54,19 +55,25 @@ def store(tmp_path_factory: pytest.TempPathFactory, machine: Machine) -> Store:
     return Store(tmp_path_factory.mktemp("store"), machine=replace(machine, workers=2, cpus_per_worker=1))
 
 
-def stage(store: Store, data: Data, settings: Detection = TINY, net: Net = NET) -> DetectionScore:
+def trials(store: Store, data: Data, settings: Detection = TINY, net: Net = NET) -> list[DetectionTrial]:
     images = store.plan(Images(data))
     weights = store.plan(RandomNet(net, 0, images, model="random"))
-    return DetectionScore(settings, images, weights, net, model="random")
+    return [DetectionTrial(settings, trial, images, weights, net, model="random") for trial in range(settings.trials)]
+
+
+def stage(store: Store, data: Data, settings: Detection = TINY) -> DetectionScore:
+    images, trained = store.plan(Images(data)), tuple(map(store.plan, trials(store, data, settings)))
+    return DetectionScore(settings, images, trained, NET, model="random")
 
 
 @pytest.fixture(scope="module")
 def score(store: Store, devkit: Path) -> Artifact:
-    wanted = stage(store, voc(devkit))
-    wanted.check()  # before the images are stored
-    made = store.get(wanted)
-    wanted.check()  # and after
-    return made
+    first, second = trials(store, voc(devkit))
+    first.check()  # before the images are stored
+    store.get(first)
+    first.check()  # and after
+    store.get(second)
+    return store.get(stage(store, voc(devkit)))
 
 
 def test_metrics_are_those_of_the_files(score: Artifact) -> None:
@@ -122,12 +129,15 @@ def test_the_card(score: Artifact, devkit: Path) -> None:
 def test_the_card_is_of_the_workers_that_trained(score: Artifact, store: Store, devkit: Path) -> None:
     """Both trials are done already, the first with two workers; the cluster that ends the run has one."""
     alone = Store(store.root, machine=replace(store.machine, workers=1))
-    wanted = stage(alone, voc(devkit), TINY.model_copy(update={"seed": 7}))
-    work = Workspace(alone.root, alone.plan(wanted).folder.prefix)
-    for trial, workers in ((1, 2), (2, 1)):
-        work.scratch.write_json(f"trial-{trial}/history.json", [{"step": 2, "loss": 1.0, "workers": workers}])
-        work.write_npy(f"detections-{trial}.npy", score.read_npy(f"detections-{trial}.npy"))
-    card = alone.get(wanted).read_json("protocol.json")
+    settings = TINY.model_copy(update={"seed": 7})
+    for trial, workers in zip(trials(alone, voc(devkit), settings), (2, 1), strict=True):
+        work = Workspace(alone.root, alone.plan(trial).folder.prefix)
+        work.scratch.write_json("history.json", [{"step": 2, "loss": 1.0, "workers": workers}])
+        for start in (0, 16):
+            found = score.read_npy("detections-1.npy")
+            work.scratch.write_npy(f"found-{start:06d}.npy", found[found[:, 0] // 16 == start // 16])
+        alone.get(trial)
+    card = alone.get(stage(alone, voc(devkit), settings)).read_json("protocol.json")
     assert card["solver"]["workers"] == [2, 1]
     assert card["solver"]["norm_statistics"] == PARTLY
     assert "each of 2, then 1 CPU workers" in card["normalisation"]
@@ -170,10 +180,23 @@ def test_it_is_made_once_and_anew_for_other_settings(score: Artifact, store: Sto
     assert store.get(stage(store, voc(devkit))).key == score.key
     assert [event.cached for event in store.events[before:]] == [True]
     assert not (Path(store.root) / "scratch" / score.ref).exists()
+    assert not list((Path(store.root) / "scratch").glob("detection-trial/*"))
     elsewhere = TINY.model_copy(update={"path": "elsewhere"})
     assert store.plan(stage(store, voc(devkit), elsewhere)).key == score.key
     for change in ({"steps": 3}, {"seed": 1}, {"trials": 1}, {"freeze": 1}):
         assert store.plan(stage(store, voc(devkit), TINY.model_copy(update=change))).key != score.key
+
+
+def test_pictures_and_more_trials_train_no_detector_again(store: Store, devkit: Path) -> None:
+    def keys(**change: Any) -> list[str]:
+        return [store.plan(t).key for t in trials(store, voc(devkit), TINY.model_copy(update=change))]
+
+    first, second = keys()
+    assert first != second
+    assert keys(pictures=16) == [first, second]
+    assert keys(trials=3)[:2] == [first, second]
+    assert keys(seed=TINY.seed + 1)[0] == second  # what a trial is comes from its seed
+    assert {first, second}.isdisjoint(keys(steps=3) + keys(test_size=48))
 
 
 def test_one_trial_has_no_deviation() -> None:
@@ -185,7 +208,7 @@ def test_one_trial_has_no_deviation() -> None:
 
 def refused(store: Store, data: Data, settings: Detection = TINY, net: Net = NET) -> str:
     with pytest.raises(ValueError, match=r"\w") as caught:
-        stage(store, data, settings, net).check()
+        trials(store, data, settings, net)[0].check()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -239,7 +262,7 @@ def test_too_many_annotations_missing(store: Store, tmp_path: Path) -> None:
     file = "VOC2007/JPEGImages/000003.jpg (its annotation: cannot be read: No such file or directory)"
     assert f"1 of 6 train images cannot be read: {file}; mend" in refused(store, voc(tmp_path))
     assert refused(store, voc(tmp_path, max_bad_fraction=0.1)).startswith("data.max_bad_fraction=0.1: 1 of 6 train")
-    stage(store, voc(tmp_path, max_bad_fraction=0.2)).check()
+    trials(store, voc(tmp_path, max_bad_fraction=0.2))[0].check()
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
