@@ -48,7 +48,7 @@ def answered(program: Callable[[], int | None], arguments: Sequence[str], defaul
 
 def in_a_line(cause: BaseException) -> tuple[str, int]:
     """What is said of an error, and the exit code."""
-    text = next(iter(str(cause).splitlines()), "")
+    text = next((line.strip() for line in str(cause).splitlines() if line.strip()), "")
     if isinstance(cause, ValueError | OSError):
         return text or type(cause).__name__, 2
     whose = type(cause).__module__.partition(".")[0] if type(cause).__name__ == "OutOfMemoryError" else ""
@@ -62,6 +62,22 @@ def in_a_line(cause: BaseException) -> tuple[str, int]:
     if type(cause).__module__.partition(".")[0] == "ray":
         return f"cluster: {named.rstrip('.')}; the same command goes on from what is finished", 1
     return f"internal: {named}", 1
+
+
+def in_passing(error: Exception, what: str, store: str) -> str:
+    """A line about what failed and a run can do without, such as a figure; its traceback is kept.
+
+    What the store, the memory or the cluster has to say ends the run as ever: raised again.
+    """
+    from pipelines.store import StoreError  # here, as keep_traceback has it
+
+    cause = root_cause(error)
+    line, _ = in_a_line(cause)
+    if isinstance(cause, StoreError | OSError | Stalled) or line.startswith(("memory:", "cluster:")):
+        raise error
+    if kept := keep_traceback(error, store):
+        line += f"; the traceback is in {kept}"
+    return without_password(f"{what} left out: {line}")
 
 
 def keep_traceback(error: BaseException, store: str) -> str | None:

@@ -59,6 +59,7 @@ def test_where_nothing_can_be_written_the_line_says_how_to_see_it(
     ("error", "line", "code"),
     [
         (ValueError("vocabulary.size=1: use 2..65536"), "error: vocabulary.size=1: use 2..65536\n", 2),
+        (ValueError("\n  \n  a formula: no such symbol\n^"), "error: a formula: no such symbol\n", 2),
         (FileNotFoundError(2, "No such file", "a.json"), "error: [Errno 2] No such file: 'a.json'\n", 2),
         (
             torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 16"),
