@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bownet import Vocabulary, load_backbone, visual_words
+from bownet.config import Data
 from pipelines.records import read_records
 from pipelines.store import Artifact
 
@@ -40,7 +41,10 @@ made_from = {role: Artifact(*ref.split("/"), options.store) for role, ref in wor
 teacher = load_backbone(made_from["teacher"].local_path("backbone.safetensors"))
 vocabulary = Vocabulary.load(made_from["vocabulary"].local_path("vocabulary.safetensors"))
 
-maps = visual_words(files, teacher, vocabulary, size=record.settings["data"]["image_size"])
+# As the run saw its own images: small ones whole, of large ones the middle.
+data = Data.model_validate(record.settings["data"])
+storage = "raw" if data.is_raw else "encoded"
+maps = visual_words(files, teacher, vocabulary, size=data.image_size, storage=storage)
 for file, words_HW in zip(files, maps, strict=True):
     word, count = np.unique(words_HW, return_counts=True)
     top = np.argsort(-count)[:5]

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from textwrap import indent
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -77,7 +78,7 @@ def parse(description: str | None, arguments: Sequence[str]) -> Options:
         return tyro.cli(
             Options,
             prog=program,
-            description=description,
+            description=_with_its_lines(description),
             default=start,
             args=rest,
             config=(tyro.conf.AvoidSubcommands,),
@@ -113,7 +114,7 @@ def parse_evaluation(description: str | None, arguments: Sequence[str]) -> Evalu
     """The same without presets: every argument is a setting."""
     arguments = _plain_values(arguments)
     with _complaints() as complaint:
-        return tyro.cli(EvaluationOptions, description=description, args=arguments)
+        return tyro.cli(EvaluationOptions, description=_with_its_lines(description), args=arguments)
     _explain(EvaluationOptions(), arguments)
     raise ValueError(_plain(complaint.getvalue()))
 
@@ -121,7 +122,7 @@ def parse_evaluation(description: str | None, arguments: Sequence[str]) -> Evalu
 def parse_settings(model: type[AnySettings], description: str | None, arguments: Sequence[str]) -> AnySettings:
     """The settings of a program that has no experiment."""
     with _complaints() as complaint:
-        return tyro.cli(model, description=description, args=_plain_values(arguments))
+        return tyro.cli(model, description=_with_its_lines(description), args=_plain_values(arguments))
     raise ValueError(_plain(complaint.getvalue()))
 
 
@@ -131,8 +132,14 @@ def parse_known(
     """The settings of a program, and the arguments that are for something else."""
     arguments = _plain_values(arguments)
     with _complaints() as complaint:
-        return tyro.cli(model, description=description, args=arguments, return_unknown_args=True)
+        return tyro.cli(model, description=_with_its_lines(description), args=arguments, return_unknown_args=True)
     raise ValueError(_plain(complaint.getvalue()))
+
+
+def _with_its_lines(description: str | None) -> str:
+    """Commands at the top of a program stay in lines of their own: tyro joins lines that are not indented."""
+    paragraphs = (description or "").split("\n\n")
+    return "\n\n".join(indent(text, "  ") if text.startswith("python ") else text for text in paragraphs)
 
 
 def _plain_values(arguments: Sequence[str]) -> list[str]:
@@ -256,6 +263,8 @@ def _names(settings: dict[str, Any], prefix: str = "") -> set[str]:
 
 
 def _plain(box: str) -> str:
-    """tyro's message without its frame, in one line."""
-    lines = [re.sub(r"[╭╮╰╯│─]", "", line).strip() for line in box.splitlines()]
-    return " ".join(line for line in lines if line)
+    """tyro's message without its frame, in one line, and without its title, which says what the first sentence does."""
+    inside = [line for line in box.splitlines() if not line.startswith("╭")]
+    parts = "\n".join(re.sub(r"[╰╯│]", "", line).strip() for line in inside)
+    said = [" ".join(part.split()).rstrip(".") for part in re.split(r"─+", parts)]
+    return "; ".join(part for part in said if part).replace("; For full helptext", "; for full helptext")

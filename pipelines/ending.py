@@ -6,13 +6,16 @@ of a defect goes into a file, which the line names; `--debug` shows it instead, 
 
 from __future__ import annotations
 
+import argparse
 import os
+import select
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NoReturn
 
 from bownet.masking import without_password
 from pipelines.stages.watch import Stalled
@@ -30,12 +33,14 @@ LESS_ON_NODE = (
 def answered(program: Callable[[], int | None], arguments: Sequence[str], default_store: str = "store") -> int:
     """Runs a program that was given these arguments; returns its exit code."""
     try:
-        return program() or 0
+        return _said_whole(program)
     except KeyboardInterrupt:
         print("interrupted; the same command continues where this one stopped", file=sys.stderr)
         return 130
     except Exception as error:
         cause = root_cause(error)
+        if isinstance(cause, BrokenPipeError) and _is_unread():  # `... | head` is not an error
+            return 0
         line, code = in_a_line(cause)
         if "--debug" in arguments:
             print(without_password("".join(traceback.format_exception(error))), end="", file=sys.stderr)
@@ -46,9 +51,43 @@ def answered(program: Callable[[], int | None], arguments: Sequence[str], defaul
         return code
 
 
+def _said_whole(program: Callable[[], int | None]) -> int:
+    """Python would tell only at its very end that what stays in the buffer has no reader."""
+    try:
+        code = program() or 0
+    except SystemExit:  # of --help
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+    return code
+
+
+def _is_unread() -> bool:
+    """Whether nobody reads standard output any more; the rest of the text then goes nowhere."""
+    look = select.poll()
+    with suppress(OSError, ValueError):  # no file, or closed
+        look.register(sys.stdout.fileno(), 0)  # POLLERR is told unasked
+        if any(said & select.POLLERR for _, said in look.poll(0)):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return True
+    return False
+
+
+def usual_store() -> str:
+    """Of programs that look at a store, and have no experiment."""
+    return os.environ.get("BOWNET_STORE") or "store"
+
+
+class Arguments(argparse.ArgumentParser):
+    """A mistake is an error for `answered`, in one line, not a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message[0].lower()}{message[1:]}; --help shows what there is")
+
+
 def in_a_line(cause: BaseException) -> tuple[str, int]:
     """What is said of an error, and the exit code."""
-    text = next(iter(str(cause).splitlines()), "")
+    text = next((line.strip() for line in str(cause).splitlines() if line.strip()), "")
     if isinstance(cause, ValueError | OSError):
         return text or type(cause).__name__, 2
     whose = type(cause).__module__.partition(".")[0] if type(cause).__name__ == "OutOfMemoryError" else ""
@@ -62,6 +101,22 @@ def in_a_line(cause: BaseException) -> tuple[str, int]:
     if type(cause).__module__.partition(".")[0] == "ray":
         return f"cluster: {named.rstrip('.')}; the same command goes on from what is finished", 1
     return f"internal: {named}", 1
+
+
+def in_passing(error: Exception, what: str, store: str) -> str:
+    """A line about what failed and a run can do without, such as a figure; its traceback is kept.
+
+    What the store, the memory or the cluster has to say ends the run as ever: raised again.
+    """
+    from pipelines.store import StoreError  # here, as keep_traceback has it
+
+    cause = root_cause(error)
+    line, _ = in_a_line(cause)
+    if isinstance(cause, StoreError | OSError | Stalled) or line.startswith(("memory:", "cluster:")):
+        raise error
+    if kept := keep_traceback(error, store):
+        line += f"; the traceback is in {kept}"
+    return without_password(f"{what} left out: {line}")
 
 
 def keep_traceback(error: BaseException, store: str) -> str | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from bownet.nets.checkpoint import load_saved
 from bownet.nets.exporting import FORMATS, check_export, export_backbone
-from pipelines.ending import answered
+from pipelines.ending import Arguments, answered, usual_store
 from pipelines.store import Artifact, StoreError
 from pipelines.store.housekeeping import artifacts, require_store
 from pipelines.store.storage import absolute_root
@@ -29,11 +29,11 @@ BACKBONE = "backbone.safetensors"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else [*arguments]
-    options = parser().parse_args(given)
-    return answered(lambda: _tell(options, _export(options)), given, options.store)
+    return answered(lambda: _tell(parser().parse_args(given)), given, usual_store())
 
 
-def _tell(options: argparse.Namespace, about: dict[str, Any]) -> None:
+def _tell(options: argparse.Namespace) -> None:
+    about = _export(options)
     scale = about["input"]
     print(f"{options.out}: {about['arch']} for {about['format']}, described in {options.out}.json")
     print(f"input: {scale['order']} in {scale['range']}, mean {scale['mean']}, std {scale['std']}")
@@ -45,12 +45,11 @@ def _tell(options: argparse.Namespace, about: dict[str, Any]) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python pipelines/export.py", description="Export a network.")
+    made = Arguments(prog="python pipelines/export.py", description="Export a network.")
     source = made.add_mutually_exclusive_group(required=True)
     source.add_argument("--key", help="of its artifact: a key, the beginning of one, or stage/key")
     source.add_argument("--weights", metavar="FILE", help=f"a {BACKBONE} instead, outside of any store")
-    default = os.environ.get("BOWNET_STORE") or "store"
-    made.add_argument("--store", default=default, help="path or URI (default: $BOWNET_STORE, else ./store)")
+    made.add_argument("--store", default=usual_store(), help="path or URI (default: $BOWNET_STORE, else ./store)")
     made.add_argument("--format", required=True, help=", ".join(FORMATS))
     made.add_argument("--out", required=True, metavar="FILE", help="the file to write; FILE.json goes beside it")
     made.add_argument("--tap", help="onnx: the feature map beside the pooled feature (default: the last one)")

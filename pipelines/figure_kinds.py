@@ -72,7 +72,7 @@ def draw_map(method: str) -> Draw:
 def draw_visual_words(of: Of) -> Any:
     from pipelines.drawing.words import words_figure
 
-    patches = whole(of.row, "patches")
+    patches = whole(of.row, "patches", "words")
     title = f"{of.row.name}: visual words"
     return words_figure(patches.read_npy("patches.npy"), patches.read_json("words.json"), title, of.words)
 
@@ -89,7 +89,7 @@ def draw_maps_of_words(of: Of) -> Any:
 def draw_predicted_words(of: Of) -> Any:
     from pipelines.stages.predictions import Predictions, predictions_figure
 
-    whole(of.row, "patches")
+    whole(of.row, "patches", "predictions")
     stage = of.row.artifacts["predictions"].stage
     assert isinstance(stage, Predictions)
     if (drawn := predictions_figure(stage)) is None:
@@ -114,6 +114,8 @@ def draw_fewshot(of: Of) -> Any:
 
 def draw_rounds(of: Of) -> Any:
     """Over all seeds that there are. Round 0 is the base teacher, where it was judged."""
+    if "rounds" not in of.record.settings:
+        raise ValueError(f"key={of.record.run}: judged networks that others made, in no rounds; name another run")
     names = [one["name"] for one in of.record.rows]
     rounds = [name for name in names if name.startswith("BoWNet")]
     if len(rounds) < 2:
@@ -219,9 +221,9 @@ def words_or_error(row: Row, kind: str) -> Artifact:
     return words
 
 
-def whole(row: Row, name: str) -> Artifact:
+def whole(row: Row, name: str, kind: str) -> Artifact:
     if name not in row.artifacts:
-        raise ValueError(f"kind=words: {row.name} predicts no words; name a student")
+        raise ValueError(f"kind={kind}: {row.name} predicts no words; name a student")
     if not row.artifacts[name].exists():
         raise ValueError(f"key={row.artifacts[name].key}: not in the store; run the experiment again, with figures")
     return row.artifacts[name]

@@ -76,8 +76,7 @@ def rows_of(record: Record, store: Store) -> list[Row]:
 
 def figure(arguments: Sequence[str], console: Console) -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
-        console.print(__doc__, f"kinds: {', '.join(KINDS)}", markup=False)
-        parse_settings(FigureOptions, __doc__, ["--help"])
+        parse_settings(FigureOptions, f"{__doc__}\nkinds: {', '.join(KINDS)}", ["--help"])
     kind, *rest = arguments
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r}: unknown{nearest_name(kind, KINDS)}; there are {', '.join(KINDS)}")

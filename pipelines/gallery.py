@@ -5,7 +5,7 @@ No figure decides a result: they are stages of their own, after all others, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from pipelines.evaluators import Getter, Row
@@ -23,11 +23,16 @@ MOST_TEST = 50_000  # test images whose features are made for figures alone, as 
 ON_THESE_IMAGES = ("features", "linear", "finetune", "backbone")  # of a row: what may tell its images
 OF = " of "  # within the role of a gallery of a network that no row is of
 
+Failed = Callable[[ModelStage, Exception], None]  # raises what a run cannot do without
 
-def with_figures(rows: list[Row], store: Getter) -> list[Row]:
-    """Visual words of each student's teacher and which it predicts; a gallery of each network; all training."""
+
+def with_figures(rows: list[Row], store: Getter, failed: Failed | None = None) -> list[Row]:
+    """Visual words of each student's teacher and which it predicts; a gallery of each network; all training.
+
+    Figures that cannot be drawn are told to `failed` and left out, as scores that took hours must not be lost for them.
+    """
     rows = [replace(row, artifacts=row.artifacts | _features(row, store)) for row in rows]
-    return [replace(row, artifacts=row.artifacts | _figures(row, rows, store)) for row in rows]
+    return [replace(row, artifacts=row.artifacts | _figures(row, rows, store, failed)) for row in rows]
 
 
 def _features(row: Row, store: Getter) -> dict[str, Artifact]:
@@ -41,29 +46,33 @@ def _features(row: Row, store: Getter) -> dict[str, Artifact]:
     return {"features": store.get(Features(images, net, row.arch, splits=("test",), model=row.name))}
 
 
-def _figures(row: Row, rows: list[Row], store: Getter) -> dict[str, Artifact]:
+def _figures(row: Row, rows: list[Row], store: Getter, failed: Failed | None) -> dict[str, Artifact]:
     made: dict[str, Artifact] = {}
+
+    def draw(role: str, stage: ModelStage) -> None:
+        try:
+            made[role] = store.get(stage)
+        except Exception as error:
+            if failed is None:
+                raise
+            failed(stage, error)
+
     words = words_of(row)
     inputs = words.stage.inputs() if words is not None and words.stage is not None else {}
     if words is not None:
-        patches = WordPatches(inputs["images"], inputs["teacher"], inputs["vocabulary"], words, model=row.name)
-        made["patches"] = store.get(patches)
-        made["predictions"] = store.get(
-            Predictions(
-                inputs["images"],
-                row.artifacts["backbone"],
-                inputs["teacher"],
-                inputs["vocabulary"],
-                made["patches"],
-                model=row.name,
-            )
-        )
-    images, features, linear = images_of(row), row.artifacts.get("features"), row.artifacts.get("linear")
-    if images is not None and (features is not None or linear is not None or _was_trained(row.artifacts["backbone"])):
+        images, teacher, vocabulary = (inputs[name] for name in ("images", "teacher", "vocabulary"))
+        draw("patches", WordPatches(images, teacher, vocabulary, words, model=row.name))
+        if "patches" in made:
+            net = row.artifacts["backbone"]
+            draw("predictions", Predictions(images, net, teacher, vocabulary, made["patches"], model=row.name))
+    judged_on, features, linear = images_of(row), row.artifacts.get("features"), row.artifacts.get("linear")
+    if judged_on is not None and (
+        features is not None or linear is not None or _was_trained(row.artifacts["backbone"])
+    ):
         taught_by = next((r for r in rows if r.artifacts["backbone"] == inputs.get("teacher")), None)
         before = None if taught_by is None or features is None else taught_by.artifacts.get("features")
         gallery = Gallery(
-            images,
+            judged_on,
             row.artifacts["backbone"],
             features,
             linear,
@@ -71,11 +80,11 @@ def _figures(row: Row, rows: list[Row], store: Getter) -> dict[str, Artifact]:
             taught_by.name if taught_by else "teacher",
             model=row.name,
         )
-        made["gallery"] = store.get(gallery)
+        draw("gallery", gallery)
     for net in _not_judged(row, rows):
         assert isinstance(net.stage, ModelStage)
-        role = f"gallery{OF}{net.stage.model}"
-        made[role] = store.get(Gallery(net.stage.inputs()["images"], net, model=net.stage.model))
+        of_net = Gallery(net.stage.inputs()["images"], net, model=net.stage.model)
+        draw(f"gallery{OF}{net.stage.model}", of_net)
     return made
 
 

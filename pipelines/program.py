@@ -20,7 +20,7 @@ from rich.markup import escape
 from bownet.masking import masked, without_password
 from pipelines.cluster import Cluster
 from pipelines.command_line import EvaluationOptions, Options, Running
-from pipelines.ending import answered
+from pipelines.ending import answered, in_passing
 from pipelines.evaluators import Getter, Row
 from pipelines.gallery import with_figures
 from pipelines.machine import connect
@@ -66,9 +66,12 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
     store = Store(options.store)
     plan = Plan(store)
 
+    def left_out(stage: Stage, error: Exception) -> None:
+        store.note(in_passing(error, stage.label, store.root))
+
     def walk(through: Getter) -> list[Row]:
         rows = experiment(options.experiment, through)
-        return with_figures(rows, through) if options.figures else rows
+        return with_figures(rows, through, None if through is plan else left_out) if options.figures else rows
 
     walk(plan)  # also raises what would fail hours later
     if options.dry_run:
@@ -121,9 +124,12 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
     }
     where = {"tracking_uri": without_password(uri), "experiment_id": tracking.experiment_id}
     record = Record(run_id, settings, report["rows"], report["seconds"], where, {}, report["stages"])
-    *pictures, page = _to_look_at(record, rows, store.root) if options.figures else [None]
-    for file in (*pictures, page):
-        if file is not None and is_local(file):
+    pictures: list[str] = []
+    page: str | None = None
+    if options.figures:
+        pictures, page = _to_look_at(record, rows, store)
+    for file in [*pictures, *([page] if page is not None else [])]:
+        if is_local(file):
             tracking.log_file(Path(file))
     tracking.finish(report["rows"])
     report["mlflow"]["run_id"] = tracking.run_id  # a server that was away at the start may have come since
@@ -136,12 +142,22 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
     console.print(f"\n{report['seconds']:.0f} s. Compare runs {escape(how_to_look(uri))}", soft_wrap=True)
 
 
-def _to_look_at(record: Record, rows: list[Row], root: str) -> list[str]:
-    """Where the figures over all networks are and, last, the page that has everything."""
+def _to_look_at(record: Record, rows: list[Row], store: Store) -> tuple[list[str], str | None]:
+    """Where the figures over all networks are, and the page that has everything; no run ends for one that fails."""
     from pipelines.reporting.page import write_page  # here, as a run needs matplotlib in its end only
     from pipelines.run_figures import write_figures
 
-    return [*write_figures(record, rows[-1], root), write_page(record, root)]
+    pictures: list[str] = []
+    page = None
+    try:
+        pictures = write_figures(record, rows[-1], store.root)
+    except Exception as error:
+        store.note(in_passing(error, "figures over all networks", store.root))
+    try:
+        page = write_page(record, store.root)
+    except Exception as error:
+        store.note(in_passing(error, "page", store.root))
+    return pictures, page
 
 
 def preflight(options: Running, store: Store, plan: Plan) -> None:

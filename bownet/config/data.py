@@ -20,8 +20,16 @@ Kind = Literal[
     "places205",
     "voc",
 ]
+Storage = Literal["auto", "raw", "encoded"]
 KINDS: tuple[str, ...] = get_args(Kind)
+RAW_UP_TO = 96  # pixels: smaller images are stored as such, of which a whole set fits into memory
 WITHOUT_FILES = ("scenes", "cifar10", "cifar100")  # their images are pixels, of which there is no file to be kept
+
+
+def is_raw(storage: Storage, image_size: int, kind: str = "folder") -> bool:
+    """Whether images of this size are stored, and so seen, as whole small squares, or as files with a view cut out."""
+    small = image_size <= RAW_UP_TO or kind in WITHOUT_FILES
+    return storage == "raw" or (storage == "auto" and small)
 
 
 class Data(Settings):
@@ -35,7 +43,7 @@ class Data(Settings):
     """Image folders only: `folders` takes each image's class from its folder, `none` ignores folders, `auto` looks."""
     image_size: Annotated[int, Field(ge=16, le=1024)] = 32
     """Side in pixels of the square images that networks see."""
-    storage: Literal["auto", "raw", "encoded"] = "auto"
+    storage: Storage = "auto"
     """`raw` keeps image_size squares as pixels, `encoded` the files as they are; `auto` is raw up to 96 pixels,
     and where images have no files, as in scenes and CIFAR."""
     train: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
@@ -74,5 +82,4 @@ class Data(Settings):
     @property
     def is_raw(self) -> bool:
         """Whether images are stored as pixels of their final size."""
-        small = self.image_size <= 96 or self.kind in WITHOUT_FILES
-        return self.storage == "raw" or (self.storage == "auto" and small)
+        return is_raw(self.storage, self.image_size, self.kind)

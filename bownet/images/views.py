@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from bownet.images.decode import BadImage, decode_shrunk
+from bownet.images.decode import BadImage, decode, decode_shrunk
 from bownet.images.perturb import CROP_DRAWS, crop_windows
 
 Pixels = NDArray[np.uint8]
@@ -25,6 +25,17 @@ def fit_square(pixels_HWC: Pixels, size: int) -> Pixels:
     if pixels_HWC.shape[:2] == (size, size):
         return pixels_HWC
     return _centre(pixels_HWC, size, size)
+
+
+def stored_view(content: bytes, size: int) -> Pixels | BadImage:
+    """What teachers and evaluators see of a file whose pixels are stored: all of its short side."""
+    pixels = decode(content)
+    return pixels if isinstance(pixels, BadImage) else fit_square(pixels, size)
+
+
+def clean_file_view(content: bytes, size: int) -> Pixels | BadImage:
+    """What teachers and evaluators see of a file that is stored as it is."""
+    return centre_view(content, size, round(size * RESIZE))
 
 
 def centre_view(content: bytes, size: int, resize: int) -> Pixels | BadImage:

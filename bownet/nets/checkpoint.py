@@ -44,4 +44,5 @@ def load_saved(path: str | Path) -> tuple[Backbone, Net]:
     except RuntimeError as error:  # a list of every key that differs
         reason = shorten(str(error).splitlines()[1], 120)
         raise ValueError(f"{path}: its weights are not those of a {net.arch} ({reason}); save it again") from error
+    backbone.key = about.get("key")
     return backbone.to(memory_format=torch.channels_last), net

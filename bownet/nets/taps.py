@@ -19,9 +19,11 @@ class Backbone(nn.Module):
     tap_strides: dict[str, int]  # pixels of the image per position of the map; 0 for a vector
     input_mean: Tensor
     input_std: Tensor
+    key: str | None  # of the artifact of a store whose weights these are, where that is known
 
     def __init__(self) -> None:
         super().__init__()
+        self.key = None
         self.register_buffer("input_mean", torch.full((3,), 0.5))
         self.register_buffer("input_std", torch.full((3,), 0.25))
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from pipelines.drawing.style import DPI
+from pipelines.drawing.style import DPI, plain
 
 NAMED = 40  # classes, of more the axes would be black
 
@@ -21,10 +21,11 @@ def draw_confusion(confusion_LL: ArrayLike, names: Sequence[str], title: str) ->
     figure = Figure(figsize=(side + 1.0, side), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     picture = axes.imshow(share, cmap="cividis", vmin=0, vmax=max(50.0, float(share.max())))
-    axes.set(xlabel="taken for", ylabel="is", title=title)
+    axes.set(xlabel="taken for", ylabel="is", title=plain(title))
     if len(names) <= NAMED:
-        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
-        axes.set_yticks(range(len(names)), names, fontsize=7)
+        shown = [plain(name) for name in names]
+        axes.set_xticks(range(len(names)), shown, rotation=90, fontsize=7)
+        axes.set_yticks(range(len(names)), shown, fontsize=7)
     if len(names) <= 12:
         for i in range(len(names)):
             for j in range(len(names)):

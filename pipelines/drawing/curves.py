@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pipelines.drawing.style import BLUE, DPI, GREEN, GREY, ORANGE
+from pipelines.drawing.style import BLUE, DPI, GREEN, GREY, ORANGE, plain
 
 FLOOR = "floor"  # the mean entropy of an epoch's targets, which no loss can be below
 
@@ -17,7 +17,7 @@ def draw_curves(history: Sequence[Mapping[str, Any]], title: str) -> Figure:
     epochs = [record["epoch"] for record in history]
     extra = [name for name in ("accuracy", "knn") if any(name in record for record in history)]
     figure = Figure(figsize=(3.7 * (2 + bool(extra)), 3.2), dpi=DPI, layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(plain(title))
     loss, rate, *more = figure.subplots(1, 2 + bool(extra))
     loss.plot(epochs, [record["loss"] for record in history], color=BLUE, marker=".", label="loss")
     if all(FLOOR in record for record in history):

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from evaluation.detection.detector import Found
 from evaluation.detection.objects import Objects
 from evaluation.detection.views import Pixels
-from pipelines.drawing.style import DPI, ORANGE, SKY, YELLOW
+from pipelines.drawing.style import DPI, ORANGE, SKY, YELLOW, plain
 
 TRUTH, FOUND, DIFFICULT = SKY, ORANGE, YELLOW  # ground truth is dashed as well
 SHOWN_FROM = 0.5  # score; what is below would hide the picture
@@ -31,7 +31,7 @@ class Example:
 def draw_detections(examples: Sequence[Example], categories: Sequence[str], title: str) -> Figure:
     rows = math.ceil(len(examples) / COLUMNS)
     figure = Figure(figsize=(3.2 * COLUMNS, 2.9 * rows + 0.6), dpi=DPI, layout="constrained")
-    figure.suptitle(f"{title}: found (solid, score of {SHOWN_FROM} or more), there (dashed), difficult (dotted)")
+    figure.suptitle(f"{plain(title)}: found (solid, score of {SHOWN_FROM} or more), there (dashed), difficult (dotted)")
     all_axes = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
     for axes in all_axes:
         axes.axis("off")
@@ -43,7 +43,7 @@ def draw_detections(examples: Sequence[Example], categories: Sequence[str], titl
 def _draw(axes: Axes, example: Example, categories: Sequence[str]) -> None:
     height, width = example.pixels.shape[:2]
     axes.imshow(example.pixels, extent=(0, width, height, 0), interpolation="bilinear")
-    axes.set_title(example.name.rpartition("/")[2], fontsize=7)
+    axes.set_title(plain(example.name.rpartition("/")[2]), fontsize=7)
     truth = example.objects
     for box, difficult in zip(truth.boxes_M4.tolist(), truth.difficult_M.tolist(), strict=True):
         _box(axes, box, DIFFICULT if difficult else TRUTH, ":" if difficult else "--")
@@ -54,7 +54,7 @@ def _draw(axes: Axes, example: Example, categories: Sequence[str]) -> None:
         if score >= SHOWN_FROM:
             _box(axes, box, FOUND, "-")
             said = {"facecolor": FOUND, "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
-            text = f"{categories[label]} {score:.2f}"
+            text = f"{plain(categories[label])} {score:.2f}"
             axes.text(box[0], box[1], text, fontsize=6, color="white", va="bottom", bbox=said, clip_on=True)
 
 

@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bownet.words.health import Health
-from pipelines.drawing.style import BLUE, DPI, GREY, ORANGE
+from pipelines.drawing.style import BLUE, DPI, GREY, ORANGE, plain
 
 
 def draw_health(health: Health, title: str) -> Figure:
     figure = Figure(figsize=(11, 3.6), dpi=DPI, layout="constrained")
-    figure.suptitle(f"{title}: {health.size} words, {health.images} images")
+    figure.suptitle(f"{plain(title)}: {health.size} words, {health.images} images")
     usage, numbers, inertia = figure.subplots(1, 3, width_ratios=(1, 1.15, 1))
     _usage(usage, health)
     _inertia(inertia, health)

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pipelines.drawing.style import DPI, GREEN, ORANGE
+from pipelines.drawing.style import DPI, GREEN, ORANGE, plain
 
 Pixels = NDArray[np.uint8]
 
@@ -32,7 +32,7 @@ def draw_neighbours(
     count = next(iter(found.values())).shape[1]
     across = 1 + len(found) * count + (len(found) - 1)
     figure = Figure(figsize=(0.62 * across + 0.4, 0.66 * len(queries) + 0.9), dpi=DPI, layout="constrained")
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(plain(title), fontsize=10)
     widths = [1.0] + [1.0] * count + ([0.3] + [1.0] * count) * (len(found) - 1)
     grid = figure.subplots(len(queries), across, squeeze=False, width_ratios=widths)
     for axes in grid.ravel():
@@ -44,7 +44,7 @@ def draw_neighbours(
     grid[0][0].set_title("query", fontsize=8)
     for k, (name, numbers) in enumerate(found.items()):
         start = 1 + k * (count + 1)
-        grid[0][start + count // 2].set_title(name, fontsize=8)
+        grid[0][start + count // 2].set_title(plain(name), fontsize=8)
         for line, query, row in zip(grid, queries, numbers, strict=True):
             for axes, number in zip(line[start : start + count], row, strict=True):
                 axes.imshow(images[number])

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pipelines.drawing.style import DPI, GREEN, ORANGE
+from pipelines.drawing.style import DPI, GREEN, ORANGE, plain
 from pipelines.drawing.words import block
 
 Pixels = NDArray[np.uint8]
@@ -30,10 +30,8 @@ def draw_predictions(
     slot = {word["word"]: i for i, word in enumerate(told)}
     images, top = len(truth_NK), min(top, truth_NK.shape[1])
     figure = Figure(figsize=(1.5 * (top + 1), 1.75 * 2 * images + 0.8), dpi=DPI, layout="constrained")
-    figure.suptitle(
-        f"{title}\npredicted share / true share in the clean image; solid green: in the image, dotted orange: not",
-        fontsize=9,
-    )
+    said = "predicted share / true share in the clean image; solid green: in the image, dotted orange: not"
+    figure.suptitle(f"{plain(title)}\n{said}", fontsize=9)
     grid = figure.subplots(2 * images, top + 1, squeeze=False)
     for i in range(images):
         for view, (shown, said_NK) in enumerate(zip(pixels, predicted_NK, strict=True)):

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pipelines.drawing.style import CYCLE, DPI, MARKERS
+from pipelines.drawing.style import CYCLE, DPI, MARKERS, plain
 
 MOST = 1000  # images of a map; more are neither legible nor quick
 SHOWN = 12  # classes with a colour and a name; the others are grey
@@ -40,28 +40,23 @@ def draw_scatter(
 ) -> Figure:
     figure = Figure(figsize=(7.2, 5.6), dpi=DPI, layout="constrained")
     axes = figure.subplots()
-    axes.set_title(title)
+    axes.set_title(plain(title))
     counts = np.bincount(labels_N, minlength=len(names))
     shown = np.argsort(-counts, kind="stable")[:SHOWN]
     shown = np.sort(shown[counts[shown] > 0])
     rest = ~np.isin(labels_N, shown)
+    drawn: list[tuple[Any, str]] = []  # with their names: labels that begin with an underscore would be left out
     if rest.any():
-        axes.scatter(
-            points_N2[rest, 0],
-            points_N2[rest, 1],
-            s=6,
-            color="#D0D0D0",
-            linewidths=0,
-            label=f"{len(names) - len(shown)} others",
-        )
+        others = axes.scatter(points_N2[rest, 0], points_N2[rest, 1], s=6, color="#D0D0D0", linewidths=0)
+        drawn.append((others, f"{len(names) - len(shown)} others"))
     for i, label in enumerate(shown):
         here = labels_N == label
         style: dict[str, Any] = {"marker": MARKERS[i // len(CYCLE) % len(MARKERS)], "color": CYCLE[i % len(CYCLE)]}
-        axes.scatter(
-            points_N2[here, 0], points_N2[here, 1], s=11, alpha=0.75, linewidths=0, label=names[label], **style
-        )
+        dots = axes.scatter(points_N2[here, 0], points_N2[here, 1], s=11, alpha=0.75, linewidths=0, **style)
+        drawn.append((dots, plain(names[label])))
     axes.set(xticks=[], yticks=[])
     for side in axes.spines.values():
         side.set_visible(False)
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=8, markerscale=1.8)
+    at: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+    axes.legend(*zip(*drawn, strict=True), **at, frameon=False, fontsize=8, markerscale=1.8)
     return figure

@@ -12,6 +12,11 @@ MARKERS = ("o", "s", "^", "D", "v", "P")  # so that lines are told apart in grey
 DPI = 150
 
 
+def plain(text: str) -> str:
+    """A name as it stands: Matplotlib takes what is between two dollars for a formula, and fails on `US$ 10_% $`."""
+    return text.replace("$", r"\$")
+
+
 def sign(figure: Figure, text: str) -> None:
     """A small line at the bottom, such as the run and its scale; it takes the place of one that is there."""
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=7, color="#5D6570")
+    figure.supxlabel(plain(text), x=0.01, ha="left", fontsize=7, color="#5D6570")

@@ -13,7 +13,7 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from bownet.nets.receptive_field import ReceptiveField
-from pipelines.drawing.style import DPI
+from pipelines.drawing.style import DPI, plain
 
 NUMBERED = 3
 LETTERS = 22  # of a file's name; more would run into the next one
@@ -32,13 +32,13 @@ def draw_word_maps(
     """`field` is what a position sees: a word is painted around its middle, as its patches are cut."""
     across = len(images_NHWC)
     figure = Figure(figsize=(1.75 * across, 4.2), dpi=DPI, layout="constrained")
-    figure.suptitle(title)
-    plain, mapped = figure.subplots(2, across, squeeze=False)
-    for axes, image, name in zip(plain, images_NHWC, names, strict=True):
+    figure.suptitle(plain(title))
+    above, below = figure.subplots(2, across, squeeze=False)
+    for axes, image, name in zip(above, images_NHWC, names, strict=True):
         axes.imshow(image)
-        axes.set_title(short(name), fontsize=7)
+        axes.set_title(plain(short(name)), fontsize=7)
         axes.axis("off")
-    for axes, image, words in zip(mapped, images_NHWC, words_NHW, strict=True):
+    for axes, image, words in zip(below, images_NHWC, words_NHW, strict=True):
         _overlay(axes, image, words, field)
     return figure
 

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pipelines.drawing.style import DPI
+from pipelines.drawing.style import DPI, plain
 
 ACROSS = 6  # words of a row
 GRID = 4  # patches of a block's side
@@ -25,7 +25,7 @@ def words_figure(
     rows = in_rows(told, words) if words else chosen(told)
     across = max(3, *map(len, rows.values()))  # room for the title
     figure = Figure(figsize=(1.75 * across, 2.05 * len(rows) + 0.5), dpi=DPI, layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(plain(title))
     grid = figure.subplots(len(rows), across, squeeze=False)
     for line, (name, numbers) in zip(grid, rows.items(), strict=True):
         for axes in line:
@@ -33,7 +33,7 @@ def words_figure(
         line[0].text(-0.09, 0.5, name, rotation=90, va="center", ha="right", transform=line[0].transAxes, fontsize=9)
         for axes, number in zip(line, numbers, strict=False):
             axes.imshow(block(patches[number]), interpolation="nearest")
-            axes.set_title(caption(told[number]), fontsize=6.5)
+            axes.set_title(plain(caption(told[number])), fontsize=6.5)
     return figure
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bownet.config import Data
 from bownet.images.decode import BadImage, quietly
-from bownet.images.views import RESIZE, centre_view
+from bownet.images.views import clean_file_view
 from pipelines.stages.images import Images
 from pipelines.stages.shards import Row
 from pipelines.store import Artifact
@@ -99,7 +99,7 @@ def load_split(images: Artifact, split: str) -> Pixels:
 
 def clean_view(content: bytes, data: Data) -> Pixels:
     """What a teacher and an evaluator see of a file."""
-    return checked(centre_view(content, data.image_size, round(data.image_size * RESIZE)))
+    return checked(clean_file_view(content, data.image_size))
 
 
 def checked(pixels: Pixels | BadImage) -> Pixels:

@@ -6,7 +6,6 @@
 import argparse
 import json
 import logging
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bownet.masking import without_password
-from pipelines.ending import answered
+from pipelines.ending import Arguments, answered, usual_store
 from pipelines.store.artifacts import Artifact
 from pipelines.store.errors import StoreError
 from pipelines.store.housekeeping import (
@@ -35,26 +34,21 @@ Report = dict[str, Any]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else [*arguments]
-    options = parser().parse_args(given)
-    return answered(lambda: _answer(options), given, options.store)
+    return answered(lambda: _answer(parser().parse_args(given)), given, usual_store())
 
 
 def _answer(options: argparse.Namespace) -> int:
-    try:
-        root = absolute_root(options.store)
-        require_store(root)
-        match options.command:
-            case "ls":
-                report = _ls(root)
-            case "show":
-                report = _show(root, options.key)
-            case "verify":
-                report = _verify(root)
-            case _:
-                report = _gc(root, options.keep_days, options.yes)
-    except BrokenPipeError:  # `ls | head` is not an error; the rest of the text has nowhere to go
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    root = absolute_root(options.store)
+    require_store(root)
+    match options.command:
+        case "ls":
+            report = _ls(root)
+        case "show":
+            report = _show(root, options.key)
+        case "verify":
+            report = _verify(root)
+        case _:
+            report = _gc(root, options.keep_days, options.yes)
     try:
         if options.json:
             Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
@@ -64,10 +58,9 @@ def _answer(options: argparse.Namespace) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m pipelines.store", description="Look after a store.")
-    where = argparse.ArgumentParser(add_help=False)
-    default = os.environ.get("BOWNET_STORE") or "store"
-    where.add_argument("--store", default=default, help="path or URI (default: $BOWNET_STORE, else ./store)")
+    made = Arguments(prog="python -m pipelines.store", description="Look after a store.")
+    where = Arguments(add_help=False)
+    where.add_argument("--store", default=usual_store(), help="path or URI (default: $BOWNET_STORE, else ./store)")
     where.add_argument("--json", metavar="FILE", help="also write the answer to this file")
     where.add_argument("--debug", action="store_true", help="show a traceback with an error")
     commands = made.add_subparsers(dest="command", required=True)

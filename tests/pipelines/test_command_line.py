@@ -1,9 +1,14 @@
 """Arguments to settings: presets, overrides, help, and one line for every mistake."""
 
+import re
+import sys
+from types import ModuleType
+
 import pytest
 
 from bownet.config import Experiment
-from pipelines.command_line import Options, parse
+from pipelines import figures, report
+from pipelines.command_line import Options, parse, parse_settings
 from pipelines.presets import PRESETS, first_line
 
 
@@ -83,6 +88,34 @@ def test_help_lists_presets_and_settings(capsys: pytest.CaptureFixture[str]) -> 
         options("demo", "--vocabulary.size", "256", "--help")
     assert exit.value.code == 0
     assert "--student.perturbation.crop-area" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("program", [figures, report])
+def test_help_shows_each_command_once_and_in_a_line(
+    program: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["program.py", "--help"])
+    with pytest.raises(SystemExit) as exit:
+        program.main()
+    assert exit.value.code == 0
+    said = capsys.readouterr().out
+    commands = [line for line in (program.__doc__ or "").splitlines() if line.startswith("python ")]
+    assert [said.splitlines().count(f"  {command}") for command in commands] == [1] * len(commands)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--kye", "3"], "Unrecognized options: --kye, 3; for full helptext, run "),
+        (
+            ["--formats", "foo"],
+            "invalid choice 'foo' for argument '--formats'. Expected one of ('markdown', 'html', 'latex');",
+        ),
+    ],
+)
+def test_mistakes_that_tyro_finds_are_told_once(arguments: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+        parse_settings(report.ReportOptions, None, arguments)
 
 
 def test_the_list_has_every_preset_and_the_papers_figures(capsys: pytest.CaptureFixture[str]) -> None:

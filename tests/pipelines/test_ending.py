@@ -1,5 +1,8 @@
 """How programs end: one line and an exit code; a traceback is kept in a file, or shown with --debug."""
 
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +10,7 @@ from pathlib import Path
 import pytest
 import ray
 import torch
+from conftest import ROOT
 
 from pipelines import export
 from pipelines.ending import answered
@@ -59,6 +63,7 @@ def test_where_nothing_can_be_written_the_line_says_how_to_see_it(
     ("error", "line", "code"),
     [
         (ValueError("vocabulary.size=1: use 2..65536"), "error: vocabulary.size=1: use 2..65536\n", 2),
+        (ValueError("\n  \n  a formula: no such symbol\n^"), "error: a formula: no such symbol\n", 2),
         (FileNotFoundError(2, "No such file", "a.json"), "error: [Errno 2] No such file: 'a.json'\n", 2),
         (
             torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 16"),
@@ -107,6 +112,7 @@ def test_debug_shows_it_instead(tmp_path: Path, capsys: pytest.CaptureFixture[st
     [
         (command_line.main, ["ls", "--store", "nowhere"]),
         (export.main, ["--weights", "nowhere", "--format", "timm", "--out", "a.safetensors"]),
+        (export.main, ["--wieghts", "nowhere"]),
     ],
 )
 def test_programs_of_their_own_kind_end_alike(
@@ -121,3 +127,29 @@ def test_programs_of_their_own_kind_end_alike(
     assert capsys.readouterr().err.count("\n") == 1
     assert program([*arguments, "--debug"]) == 2
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["pipelines/full.py", "demo", "--help"],
+        ["pipelines/full.py", "--list"],
+        ["pipelines/export.py", "--help"],
+        ["-m", "pipelines.store", "ls", "--store", "STORE"],
+    ],
+)
+def test_who_stops_reading_makes_no_error(command: list[str], tmp_path: Path) -> None:
+    """As `... | head` does; here the reader is gone before the first word."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    there = [str(tmp_path) if part == "STORE" else part for part in command]
+    (tmp_path / "artifacts").mkdir()
+    done = subprocess.run([sys.executable, *there], stdout=writer, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    os.close(writer)
+    assert done.stderr == ""
+    assert done.returncode in (0, 1)  # 1 where rich, which prints tables, ends the program
+
+
+def test_a_pipe_that_is_not_standard_output_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answered(raising(BrokenPipeError(32, "Broken pipe")), ["--store", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "error: [Errno 32] Broken pipe\n"

@@ -134,6 +134,19 @@ def test_scores_over_runs(kind: str, ticks: list[str], metric: str) -> None:
         KINDS[kind](Of(runs[0], Row("BoWNet x2", {}), runs, metric="knn/top1_20"))
 
 
+@pytest.mark.parametrize("kind", ["rounds", "vocabulary-size", "predictions"])
+def test_a_run_that_trained_nothing_is_told_so(kind: str) -> None:
+    """Also where its rows are called as those of rounds are."""
+    settings = Evaluation(weights=("aa", "bb")).model_dump(mode="json")
+    rows = [{"name": name, "metrics": {"linear/top1": 5.0}} for name in ("BoWNet", "BoWNet x2")]
+    record = Record("r", settings, rows, 1.0)
+    said = {"predictions": "^kind=predictions: random predicts no words; name a student$"}
+    with pytest.raises(
+        ValueError, match=said.get(kind, "^key=r: judged networks that others made, .*name another run$")
+    ):
+        KINDS[kind](Of(record, Row("random", {}), [record]))
+
+
 def test_one_seed_has_no_bar() -> None:
     settings = PRESETS["smoke"]().model_dump(mode="json")
     runs = [recorded(settings, 0, 4, {"RotNet": 40.0, "BoWNet": 50.0, "BoWNet x2": 52.0})]

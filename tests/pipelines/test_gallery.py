@@ -1,22 +1,32 @@
 """Figures of a run: patches against the images they are cut from, and every figure as a picture that can be opened."""
 
+import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from conftest import ROOT, environment
 from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
 from PIL import Image
 
 from bownet.config import Data, Net, Vocabulary
 from bownet.nets.receptive_field import ReceptiveField
 from pipelines import figures, gallery
 from pipelines.command_line import parse
-from pipelines.drawing.lines import draw_lines
-from pipelines.drawing.neighbours import nearest
+from pipelines.drawing.confusion import draw_confusion
+from pipelines.drawing.curves import draw_curves
+from pipelines.drawing.lines import draw_lines, draw_named
+from pipelines.drawing.neighbours import draw_neighbours, nearest
 from pipelines.drawing.save import save
+from pipelines.drawing.scatter import draw_scatter
 from pipelines.drawing.style import sign
 from pipelines.drawing.word_maps import borders, draw_word_maps, edges, short
-from pipelines.drawing.words import chosen
+from pipelines.drawing.words import chosen, words_figure
 from pipelines.evaluators import Row
 from pipelines.full import experiment
 from pipelines.gallery import with_figures
@@ -196,6 +206,42 @@ def test_the_same_figure_has_the_same_bytes(format: str, tmp_path: Path) -> None
         assert "the data" not in (tmp_path / "a").read_text()
 
 
+NAMES = ["US$ 10_% $", "$_a_b$", "_x", "a$b", r"\$5$"]
+
+
+def drawn_with(names: list[str]) -> dict[str, Figure]:
+    """Every kind of figure that shows names of classes, files, networks or runs."""
+    count = len(names)
+    pixels, numbers = np.zeros((count, 8, 8, 3), np.uint8), np.arange(count)
+    told = [
+        {"word": i, "share": 0.1, "purity": 0.5, "class": name, "images": [name] * 16} for i, name in enumerate(names)
+    ]
+    found = {name: np.zeros((1, 1), np.int64) for name in names}
+    field = ReceptiveField(side=4, stride=2, offset=0.5)
+    return {
+        "confusion": draw_confusion(np.eye(count), names, names[0]),
+        "scatter": draw_scatter(np.eye(count, 2, dtype=np.float32), numbers, names, names[0]),
+        "words": words_figure(np.zeros((count, 16, 8, 8, 3), np.uint8), told, names[0]),
+        "maps": draw_word_maps(pixels, np.zeros((count, 4, 4), np.uint16), field, names, names[0]),
+        "neighbours": draw_neighbours(pixels, None, [0], found, names[0]),
+        "lines": draw_lines({name: [(1.0, 2.0, 0.5)] for name in names}, names[0], names[0], "%"),
+        "named": draw_named([(name, 1.0, 0.5) for name in names], names[0], names[0]),
+        "curves": draw_curves([{"epoch": 1, "loss": 1.0, "lr": 0.1}], names[0]),
+    }
+
+
+def test_names_are_drawn_as_they_stand(tmp_path: Path) -> None:
+    """Matplotlib takes what is between dollars for a formula, and hides what begins with an underscore in a legend."""
+    for kind, figure in drawn_with(NAMES).items():
+        sign(figure, NAMES[0])
+        for format in ("png", "svg"):
+            save(figure, tmp_path / f"{kind}.{format}", format)
+        assert "<!-- US$ 10_% $" in (tmp_path / f"{kind}.svg").read_text(), kind
+    for kind in ("scatter", "lines"):
+        written = (tmp_path / f"{kind}.svg").read_text()
+        assert [name for name in NAMES if f"<!-- {name} -->" not in written] == [], kind
+
+
 def test_neighbours_by_hand() -> None:
     features = np.array([[1, 0], [2, 0.1], [0, 1], [0.1, 3], [1, 1]], np.float32)
     assert nearest(features, [0, 2], 2).tolist() == [[1, 4], [3, 4]]
@@ -214,3 +260,40 @@ def test_shards_are_spread_over_the_images() -> None:
     rows = [{"start": i * 1000, "stop": (i + 1) * 1000} for i in range(10)]
     assert [row["start"] for row in some_shards(rows)] == [0, 2000, 5000, 7000]
     assert some_shards(rows[:2]) == rows[:2]
+
+
+BROKEN = """
+import sys
+from pipelines import full
+from pipelines.drawing import words
+from pipelines.reporting import page
+
+def fail(*_):
+    raise KeyError("no such colour")
+
+words.words_figure = page.write_page = fail
+sys.exit(full.main())
+"""
+
+
+def test_a_figure_that_fails_costs_no_result(smoke: dict[str, Any], tmp_path: Path) -> None:
+    """All is cached but patches of words, which cannot be drawn, as the page cannot be."""
+    store = tmp_path / "store"
+    shutil.copytree(smoke["store"], store, ignore=shutil.ignore_patterns("patches", "pages", "mlflow*"))
+    before = {*(store / "results").iterdir()}
+    told = ["smoke", "--store", str(store), "--json", str(tmp_path / "report.json")]
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN, *told], capture_output=True, text=True, env=environment(), timeout=200, cwd=ROOT
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    said = [line for line in done.stdout.splitlines() if "left out" in line]
+    patches, page = (line.partition("; the traceback is in ") for line in said)
+    assert patches[0] == "BoWNet: patches of words left out: internal: KeyError: 'no such colour'"
+    assert page[0] == "page left out: internal: KeyError: 'no such colour'"
+    assert "in fail\n" in Path(patches[2]).read_text()
+    assert "linear top1" in done.stdout
+    rows = json.loads((tmp_path / "report.json").read_text())["rows"]
+    assert [row["metrics"] for row in rows] == [row["metrics"] for row in smoke["report"]["rows"]]
+    assert {"patches", "predictions"}.isdisjoint(rows[-1]["artifacts"])
+    assert "gallery" in rows[-1]["artifacts"]
+    assert len({*(store / "results").iterdir()} - before) == 1

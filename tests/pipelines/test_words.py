@@ -5,15 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from bownet import load_backbone, visual_words
 from bownet.config import Data, Net, Vocabulary
+from bownet.config.data import Storage
 from bownet.images.augment import to_float
 from bownet.nets.build import build_backbone
 from bownet.words.vocabulary import online_words
 from bownet.words.vocabulary_file import Vocabulary as VocabularyFile
 from pipelines.machine import Machine
 from pipelines.stages.images import Images
-from pipelines.stages.pictures import load_split, shards_of
+from pipelines.stages.pictures import load_split, names_of, shards_of
 from pipelines.stages.shards import teacher_of
 from pipelines.stages.teacher import RandomNet
 from pipelines.stages.vocabulary import BuildVocabulary
@@ -91,6 +94,27 @@ def test_words_of_a_batch_are_those_of_the_stage(made: dict[str, Artifact]) -> N
     online = online_words(teacher_of(made["net"]), file, to_float(pixels))
     assert online.shape == (16, 1, 6, 6)
     assert (online[:, 0].numpy() == load_words(made["words"])[:16, 0]).mean() > 0.999
+
+
+@pytest.mark.parametrize("storage", ["auto", "encoded"])
+def test_words_of_files_are_those_of_the_stage(storage: Storage, tmp_path: Path, machine: Machine) -> None:
+    """Of images that are larger than what is seen of them, and no squares."""
+    for i in range(20):
+        pixels = np.random.default_rng(i).integers(0, 255, (9, 12, 3), np.uint8)
+        Image.fromarray(pixels).resize((60, 45)).save(tmp_path / f"{i:02d}.png")
+    store = Store(tmp_path / "store", machine=machine)
+    data = Data(kind="folder", path=str(tmp_path), labels="none", image_size=32, storage=storage)
+    images = store.get(Images(data))
+    net = store.get(RandomNet(NET, 0, images, model="random"))
+    settings = Vocabulary(size=6, tap="block3", max_points_per_word=None)
+    vocabulary = store.get(BuildVocabulary(settings, 0, images, net, NET, model="BoWNet"))
+    words = store.get(Quantize(images, net, vocabulary, model="BoWNet"))
+    names = [name for row in shards_of(images, "train") for name in names_of(images, row)]
+    teacher = load_backbone(net.local_path("backbone.safetensors"))
+    file = VocabularyFile.load(vocabulary.local_path("vocabulary.safetensors"))
+    mine = visual_words([tmp_path / name for name in names], teacher, file, size=32, storage=storage)
+    assert len(np.unique(mine)) > 1
+    assert (mine == load_words(words)[:, 0]).mean() > 0.999
 
 
 def test_health_counts_what_is_there(made: dict[str, Artifact]) -> None:
