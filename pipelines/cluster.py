@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipelines.machine import Machine, Resources, survey
+from pipelines.reach import Reach
 
 SECONDS_BETWEEN_LOOKS = 5.0
 
@@ -14,8 +15,15 @@ SECONDS_BETWEEN_LOOKS = 5.0
 class Cluster:
     """Call it for what a stage may use. What a cluster lacks at the start is refused; later it is waited for."""
 
-    def __init__(self, resources: Resources, board: Any = None, tell: Callable[[str], None] = print) -> None:
+    def __init__(
+        self,
+        resources: Resources,
+        board: Any = None,
+        tell: Callable[[str], None] = print,
+        reach: Reach | None = None,
+    ) -> None:
         self.tell = tell
+        self._reach = reach
         self._resources, self._board = resources, board
         self._last: Machine | None = None
 
@@ -35,6 +43,10 @@ class Cluster:
         if last is not None and now.describe() != last.describe():
             self.tell(f"the cluster has changed: {now.describe()}")
         self._last = now
+        if self._reach is not None:
+            self._reach.ask()
+            if last is not None:  # the first look is some seconds before the first stage: nodes answer meanwhile
+                self._reach.require()
         return now
 
     def _wait_for_nodes(self) -> Machine:

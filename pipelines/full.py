@@ -2,7 +2,7 @@
 
 python pipelines/full.py --list                        every row of the paper's tables, as a preset
 python pipelines/full.py demo                          in this process, on a local Ray
-ray job submit --working-dir . -- python pipelines/full.py demo      on a cluster
+ray job submit --working-dir . -- python pipelines/full.py demo --store /shared/store      on a cluster
 """
 
 from __future__ import annotations

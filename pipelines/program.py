@@ -26,6 +26,7 @@ from pipelines.gallery import with_figures
 from pipelines.machine import connect
 from pipelines.plan import Plan
 from pipelines.progress import Collector, Display, new_console, start_board
+from pipelines.reach import Reach
 from pipelines.records import Record, write_record
 from pipelines.results import show_results
 from pipelines.stages.watch import is_at_work
@@ -33,6 +34,7 @@ from pipelines.store import Artifact, Observer, Stage, Store
 from pipelines.store.storage import is_local
 
 AnyOptions = TypeVar("AnyOptions", Options, EvaluationOptions)
+PACKAGES = "runtime_resources/working_dir_files"  # where the files of a submitted job are, each time in another folder
 
 
 def run_program(parse: Callable[[], AnyOptions], experiment: Callable[[Any, Any], list[Row]]) -> int:
@@ -89,7 +91,11 @@ def run(options: AnyOptions, experiment: Callable[[Any, Any], list[Row]], consol
     if plan.to_do:
         connect()
         board = start_board()
-        store.machine = Cluster(options.resources, board, lambda text: console.print(escape(text), soft_wrap=True))
+
+        def tell(text: str) -> None:
+            console.print(escape(text), soft_wrap=True)
+
+        store.machine = Cluster(options.resources, board, tell, Reach(store.root))
         machine = store.machine()
         plan.check_workers(machine.workers, machine.gpu)
         todo = f"{len(plan.to_do)} of {len(plan.steps)} stages to do on {machine.describe()}"
@@ -164,6 +170,11 @@ def preflight(options: Running, store: Store, plan: Plan) -> None:
     """What can go wrong with paths goes wrong now."""
     store.check_writable()
     plan.check_room()
+    if PACKAGES in os.getcwd() and is_local(options.store) and not os.path.isabs(os.path.expanduser(options.store)):
+        plan.note(
+            f"store={options.store}: lies in the folder into which Ray has unpacked this job, and is not found again "
+            "when a file of the job has changed; name one that all nodes mount, such as --store /shared/store"
+        )
     if options.json_file:
         folder = Path(options.json_file).resolve().parent
         if not folder.is_dir() or Path(options.json_file).is_dir():

@@ -31,6 +31,7 @@ from pipelines.machine import Resources, connect
 from pipelines.plan import Plan
 from pipelines.program import guarded, preflight
 from pipelines.progress import print_whole
+from pipelines.reach import Reach
 from pipelines.records import Record, read_records
 from pipelines.store import Folder, Store
 from pipelines.sweeps.metric import check_judged, metric_of
@@ -79,6 +80,9 @@ def sweep(arguments: Sequence[str], console: Console) -> int:
         return 0
     preflight(full, store, plan)
     connect()
+    reach = Reach(store.root)
+    reach.ask()
+    reach.require()
 
     from pipelines.tracking import Tracking, how_to_look, tracking_uri
 

@@ -35,6 +35,7 @@ from pipelines.store.artifacts import commit
 log = logging.getLogger("pipelines.tracking")
 
 LAST_WAIT = 5.0  # seconds, at the end of a run
+LOCK_SECONDS = 120.0  # ample for another program to make the tables of a new sqlite file
 REFUSALS = {
     "INVALID_PARAMETER_VALUE",
     "BAD_REQUEST",
@@ -111,6 +112,8 @@ class Tracking(Observer):
         self._monitor: SystemMetricsMonitor | None = None
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")  # not 120 s, which a training would wait for
+        # At the end of a run MLflow would print its address as it is, with a password, and under --quiet, too
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         for noisy in ("mlflow", "alembic", "urllib3"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)  # errors are raised as well, and told by us
         try:
@@ -292,8 +295,19 @@ def _one_at_a_time(uri: str) -> Iterator[None]:
     if not uri.startswith("sqlite:///"):
         yield
         return
-    with Path(uri.removeprefix("sqlite:///") + ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    path, deadline = Path(uri.removeprefix("sqlite:///") + ".lock"), time.monotonic() + LOCK_SECONDS
+    with path.open("w") as file:
+        while True:  # asked, not waited for: another program may have been stopped while it has the lock
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ValueError(
+                        f"{path}: another program has held it for {LOCK_SECONDS:.0f} s; look which one (fuser), end it "
+                        "if it stands still, and run again"
+                    ) from None
+                time.sleep(0.1)
         yield
 
 

@@ -116,6 +116,11 @@ def test_cluster_file_is_valid_guarded_and_installs_the_extras() -> None:
     assert kinds["spot"]["node_config"]["InstanceType"] == kinds["gpu"]["node_config"]["InstanceType"]
 
 
+def bytes_of(quantity: str) -> int:
+    assert quantity.endswith("Gi")
+    return int(quantity[:-2]) << 30
+
+
 def test_the_kubernetes_job_is_guarded_and_of_the_same_ray() -> None:
     job = yaml.safe_load((ROOT / "ray_job.yaml").read_text("utf-8"))
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
@@ -128,6 +133,9 @@ def test_the_kubernetes_job_is_guarded_and_of_the_same_ray() -> None:
         assert pod["serviceAccountName"]  # where credentials come from
         assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
         assert container["resources"]["requests"] == container["resources"]["limits"]
+        (shared,) = (volume["emptyDir"] for volume in pod["volumes"] if volume["name"] == "shared-memory")
+        # Ray takes so much of it for objects; were it smaller, they would lie on a disk
+        assert bytes_of(shared["sizeLimit"]) >= min(0.3 * bytes_of(container["resources"]["limits"]["memory"]), 1e10)
     program, *arguments = shlex.split(job["spec"]["entrypoint"])[1:]
     assert (ROOT / program).is_file()
     options = parse(None, arguments)

@@ -17,9 +17,9 @@ from bownet.config import Data
 from bownet.images.sources import open_source
 from bownet.images.sources.voc import parse_annotation
 from bownet.nets.checkpoint import load_backbone
-from bownet.training import how_far
 from bownet.words.vocabulary_file import Vocabulary
 from pipelines.stages.library_net import _downloaded, library_net
+from pipelines.stages.training import CHECKPOINT, last_checkpoint
 from pipelines.store import Folder
 from pipelines.store.artifacts import cache_folder
 
@@ -50,9 +50,11 @@ def test_the_trap_works(tmp_path: Path) -> None:
     (tmp_path / "ran").unlink()
 
 
-def test_a_planted_checkpoint_of_a_training_runs_nothing() -> None:
-    with pytest.raises(Exception, match=r"weights_only|Unsupported"):
-        how_far(evil())
+def test_a_planted_checkpoint_of_a_training_runs_nothing(tmp_path: Path) -> None:
+    scratch = Folder(str(tmp_path))
+    scratch.write_bytes(CHECKPOINT, evil())
+    with pytest.raises(ValueError, match=r"checkpoint\.pt: cannot be read \(Weights only load failed.*; delete it and"):
+        last_checkpoint(scratch)
 
 
 @pytest.mark.parametrize("load", [load_backbone, Vocabulary.load])

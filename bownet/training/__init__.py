@@ -4,7 +4,7 @@ from bownet.training.batches import ALONE, InMemory, Input, Shard, batch_rows, b
 from bownet.training.checkpoint import Record, how_far
 from bownet.training.divergence import Diverged
 from bownet.training.learner import learning_rate
-from bownet.training.loop import SILENT, Hooks, Renews, train
+from bownet.training.loop import SILENT, Hooks, Renews, by_first, train
 
 __all__ = [
     "ALONE",
@@ -18,6 +18,7 @@ __all__ = [
     "Shard",
     "batch_rows",
     "batches",
+    "by_first",
     "check_workers",
     "how_far",
     "learning_rate",

@@ -139,7 +139,7 @@ def train(
             record |= _looked(task, learner, hooks.look, epoch + 1)
         history.append(record)
         running = Running()
-        _by_first(lambda: hooks.save(state({})), shard)
+        by_first(lambda: hooks.save(state({})), shard)
         saved = time.monotonic()
         hooks.on_epoch(record)
     if learner.average:
@@ -263,14 +263,14 @@ def _renewed(task: nn.Module, epoch: int, images: Iterable[Tensor], shard: Shard
     """New targets for a task that makes its own. Rank 0 makes them, for no two workers may differ in a bit."""
     if not isinstance(task, Renews):
         return None
-    made: NDArray[Any] | None = _by_first(lambda: task.renew(epoch, images), shard)
+    made: NDArray[Any] | None = by_first(lambda: task.renew(epoch, images), shard)
     if shard.world > 1 and made is not None:  # with its targets a task may have made a new head
         for value in task.state_dict().values():
             torch.distributed.broadcast(value, src=0)
     return made
 
 
-def _by_first(make: Callable[[], T], shard: Shard) -> T:
+def by_first(make: Callable[[], T], shard: Shard) -> T:
     """What rank 0 makes, on all workers; a ValueError of its own is raised by all, for they would wait for it."""
     if shard.world == 1:
         return make()

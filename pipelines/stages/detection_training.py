@@ -15,14 +15,14 @@ from safetensors.torch import load, save_file
 
 from bownet.config import Detection
 from bownet.nets.checkpoint import load_backbone
-from bownet.training import Record, Shard
+from bownet.training import Record, Shard, by_first
 from evaluation.detection.backends import build_detector
 from evaluation.detection.detector import Detector
 from evaluation.detection.training import Watch, check_workers, fit
 from pipelines.machine import Machine
-from pipelines.stages.annotated import categories_of, training_pictures
+from pipelines.stages.annotated import AnnotatedPictures, categories_of, training_pictures
 from pipelines.stages.device import own_device
-from pipelines.stages.ray_train import on_workers, save_if_possible
+from pipelines.stages.ray_train import agreed, furthest_checkpoint, on_workers, refusal, save_if_possible
 from pipelines.store import Artifact, Folder, Workspace
 
 CHECKPOINT, DETECTOR, HISTORY = "checkpoint.pt", "detector.safetensors", "history.json"
@@ -75,7 +75,7 @@ def _worker(config: dict[str, Any]) -> str | None:
     try:
         _train_on_worker(config["job"], config["work"])
     except ValueError as error:
-        return str(error)
+        return refusal(error)
     return None
 
 
@@ -87,7 +87,11 @@ def _train_on_worker(job: DetectionJob, work: Workspace) -> None:
     torch.set_num_threads(machine.cpus_per_worker)
     context = ray.train.get_context()
     shard = Shard(context.get_world_rank(), context.get_world_size())
-    detector = new_detector(job).to(get_device())
+
+    def prepare() -> tuple[Detector, AnnotatedPictures]:
+        return new_detector(job).to(get_device()), training_pictures(job.images)
+
+    detector, pictures = agreed(prepare, shard.world)
 
     def tell(record: Record) -> None:
         if shard.rank == 0 and machine.board is not None:
@@ -99,12 +103,12 @@ def _train_on_worker(job: DetectionJob, work: Workspace) -> None:
 
     history = fit(
         detector,
-        training_pictures(job.images),
+        pictures,
         job.settings,
         job.seed,
         shard=shard,
         parallel=lambda module: prepare_model(module, move_to_device=False),
-        resume=work.scratch.read_bytes(CHECKPOINT) if work.scratch.exists(CHECKPOINT) else None,
+        resume=by_first(lambda: furthest_checkpoint(work.scratch, CHECKPOINT), shard),
         watch=Watch(save=lambda state: save_if_possible(work.scratch, CHECKPOINT, state), tell=tell),
     )
     if shard.rank == 0:

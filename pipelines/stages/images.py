@@ -20,7 +20,7 @@ from bownet.images.sources import open_source
 from bownet.images.sources.listing import Part, Picture, Source
 from bownet.images.views import fit_square
 from bownet.masking import without_password
-from pipelines.stages.shards import Row, Unwritten, for_each_shard, packed, unpacked
+from pipelines.stages.shards import Row, Unwritten, for_each_shard, packed, require_files, unpacked
 from pipelines.store import Artifact, Estimate, Stage, Workspace
 
 Content = bytes | NDArray[np.uint8] | BadImage
@@ -83,6 +83,8 @@ class Images(Stage):
             for start in range(0, len(listing), self.data.shard_size)
         ]
         done = for_each_shard(rows, partial(_make_shard, data=self.data, work=work), work.machine, self.label)
+        endings = ("json", "images.npy") if self.data.is_raw else ("json", "offsets.npy", "bytes")
+        require_files(work, [f"{row['name']}.{ending}" for row in done for ending in endings])
         for split, listing in source.splits.items():
             bad = [image for row in done if row["split"] == split for image in row["bad"]]
             refuse_if_too_many(bad, split, len(listing), self.data)

@@ -6,14 +6,20 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
+
+from bownet.training import how_far
+from pipelines.ending import root_cause
 from pipelines.machine import Machine
 from pipelines.priority import before_helpers
 from pipelines.progress import posted
 from pipelines.stages.one_task import MAX_FAILURES, in_one_task
 from pipelines.stages.watch import run_watched
 from pipelines.store import Folder, StoreError, Workspace
+
+T = TypeVar("T")
 
 
 def on_workers(
@@ -67,6 +73,43 @@ def save_if_possible(scratch: Folder, name: str, state: bytes) -> None:
     """
     with suppress(StoreError):
         scratch.write_bytes(name, state)
+
+
+def refusal(error: ValueError) -> str:
+    """Its line. What a task has raised comes out of Ray with the task's traceback as its text."""
+    return str(root_cause(error))
+
+
+def agreed(make: Callable[[], T], world: int) -> T:
+    """What each worker makes for itself. What one of them refuses all refuse: they would wait for it in vain."""
+    made: list[T] = []
+    said: str | None = None
+    try:
+        made.append(make())
+    except ValueError as error:
+        said = refusal(error)
+    of_all: list[str | None] = [said] * world
+    if world > 1:
+        torch.distributed.all_gather_object(of_all, said)
+    for line in of_all:
+        if line is not None:
+            raise ValueError(line)
+    return made[0]
+
+
+def furthest_checkpoint(scratch: Folder, *names: str) -> bytes | None:
+    """Of the files that are there; one that cannot be read is refused, for to try again would only repeat it."""
+    found: list[tuple[tuple[int, int], bytes]] = []
+    for name in names:
+        if not scratch.exists(name):
+            continue
+        content = scratch.read_bytes(name)
+        try:
+            found.append((how_far(content), content))
+        except Exception as error:  # of whatever kind: torch and pickle have many for a file that is not theirs
+            reason = next(iter(str(error).splitlines()), "")
+            raise ValueError(f"{scratch.path(name)}: cannot be read ({reason}); delete it and run again") from error
+    return max(found, key=lambda one: one[0])[1] if found else None
 
 
 def _alone() -> Any:

@@ -6,8 +6,9 @@ Tasks, not actors: a task that dies with its node is simply run again elsewhere,
 from __future__ import annotations
 
 import pickle
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
@@ -20,10 +21,12 @@ from pipelines.machine import Machine
 from pipelines.progress import posted
 from pipelines.stages.device import own_device
 from pipelines.stages.watch import run_watched
-from pipelines.store import Artifact
+from pipelines.store import Artifact, Folder, StoreError
 
 Row = dict[str, Any]
 Unwritten = Callable[[], Row]  # writes a shard to the disk while the next one is computed, and returns its row
+
+SECONDS_TO_APPEAR = 5.0  # of a file on another node's side of a network file system
 
 
 def for_each_shard(
@@ -80,6 +83,18 @@ def for_each_shard(
         collect, lambda: (len(done), posted(machine.board)), label or "a pass over shards", machine.stall_seconds
     )
     return [done[i] for i in range(len(rows))]
+
+
+def require_files(folder: Folder, names: Collection[str]) -> None:
+    """What tasks say they have written is there. Else a node has another folder of this name, and the files in it."""
+    until = time.monotonic() + SECONDS_TO_APPEAR
+    while missing := sorted(set(names) - folder.files().keys()):
+        if time.monotonic() > until:
+            raise StoreError(
+                f"{folder.path(missing[0])}: not there, though a task has written it ({len(missing)} of {len(names)} "
+                "files are missing); let all nodes mount the same folder as the store, and run again"
+            )
+        time.sleep(0.5)
 
 
 def tasks_for(rows: int, cpus: int) -> int:

@@ -22,11 +22,12 @@ from bownet.nets.build import build_backbone
 from bownet.nets.checkpoint import save_backbone
 from bownet.nets.taps import Backbone
 from bownet.proxy import Look, look_at, proxy_rows
-from bownet.training import Diverged, Hooks, InMemory, Input, Record, Shard, how_far, steps_per_epoch, train
+from bownet.training import Diverged, Hooks, InMemory, Input, Record, Shard, by_first, steps_per_epoch, train
+from pipelines.ending import root_cause
 from pipelines.machine import Machine
 from pipelines.stages.inputs import Cut, Share, Streamed, once_per_node, shared_cpus, streams
 from pipelines.stages.pictures import class_counts_of, clean_view, count_of, data_of, labels_of, load_split, row_reader
-from pipelines.stages.ray_train import on_workers, save_if_possible
+from pipelines.stages.ray_train import agreed, furthest_checkpoint, on_workers, refusal, save_if_possible
 from pipelines.store import Artifact, Estimate, Folder, Workspace
 
 CHECKPOINT = "checkpoint.pt"  # the end of the last complete epoch
@@ -79,10 +80,21 @@ def _worker(config: dict[str, Any]) -> str | None:
     try:
         _train_on_worker(config)
     except ValueError as error:
-        if isinstance(error, Diverged) and error.good:
-            return f"{error}: {config['work'].scratch.path(CHECKPOINT)}"
-        return str(error)
+        cause = root_cause(error)
+        if isinstance(cause, Diverged) and cause.good:
+            return f"{cause}: {config['work'].scratch.path(CHECKPOINT)}"
+        return refusal(error)
     return None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a worker needs before the workers of a training wait for each other."""
+
+    task: nn.Module
+    images: Input
+    targets: NDArray[Any] | None
+    look: Look | None
 
 
 def _train_on_worker(config: dict[str, Any]) -> None:
@@ -97,12 +109,18 @@ def _train_on_worker(config: dict[str, Any]) -> None:
     torch.manual_seed(job.seed)  # heads are initialised from the global state
     context = ray.train.get_context()
     shard = Shard(context.get_world_rank(), context.get_world_size())
-    task = job.make().to(get_device())
-    images: Input = (
-        Streamed(job.images, job.cut, share, job.rows)
-        if config["images"] is None
-        else InMemory(ray.get(config["images"]))
-    )
+
+    def prepare() -> Prepared:
+        task = job.make().to(get_device())
+        images: Input = (
+            Streamed(job.images, job.cut, share, job.rows)
+            if config["images"] is None
+            else InMemory(ray.get(config["images"]))
+        )
+        targets = None if config["targets"] is None else ray.get(config["targets"])
+        return Prepared(task, images, targets, proxy_of(job) if shard.rank == 0 else None)
+
+    ready = agreed(prepare, shard.world)
     board = work.machine.board
 
     def tell(kind: str, record: Record) -> None:
@@ -110,28 +128,29 @@ def _train_on_worker(config: dict[str, Any]) -> None:
             board.post.remote({"kind": kind, "label": job.label, "key": job.key, **record})
 
     history = train(
-        task,
-        images,
-        None if config["targets"] is None else ray.get(config["targets"]),
+        ready.task,
+        ready.images,
+        ready.targets,
         job.optimiser,
         job.seed,
         shard=shard,
         parallel=lambda module: prepare_model(module, move_to_device=False),
-        resume=last_checkpoint(work.scratch),
+        # Read once: a network file system may show another worker an older one, and they would begin at two epochs.
+        resume=by_first(lambda: last_checkpoint(work.scratch), shard),
         hooks=Hooks(
             save=lambda state: save_epoch(work.scratch, state),
             save_within=lambda state: save_if_possible(work.scratch, WITHIN, state),
             on_epoch=lambda record: tell("epoch", record),
             on_step=lambda record: tell("step", record),
-            look=proxy_of(job) if shard.rank == 0 else None,
+            look=ready.look,
         ),
     )
     if shard.rank == 0:
         if job.keep is not None:
-            job.keep(task, work)
+            job.keep(ready.task, work)
         else:
-            assert isinstance(task.backbone, Backbone)
-            write_backbone(task.backbone, job.net, work)
+            assert isinstance(ready.task.backbone, Backbone)
+            write_backbone(ready.task.backbone, job.net, work)
         work.write_json("history.json", history)
 
 
@@ -152,8 +171,7 @@ def save_epoch(scratch: Folder, state: bytes) -> None:
 
 def last_checkpoint(scratch: Folder) -> bytes | None:
     """The one that got furthest: a kill may leave one within an epoch that is complete by now."""
-    found = [scratch.read_bytes(name) for name in (CHECKPOINT, WITHIN) if scratch.exists(name)]
-    return max(found, key=how_far, default=None)
+    return furthest_checkpoint(scratch, CHECKPOINT, WITHIN)
 
 
 def require_labels(images: Artifact, proxy: Proxy) -> None:

@@ -17,7 +17,7 @@ from pipelines.stages.features import on_meta
 from pipelines.stages.maps import map_side, maps_of, memory_of_maps
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of, data_of, pixels_of, shards_of
-from pipelines.stages.shards import Row, for_each_shard
+from pipelines.stages.shards import Row, for_each_shard, require_files
 from pipelines.store import NOT_IN_KEY, Artifact, Estimate, Workspace
 
 FILE = "vocabulary.safetensors"
@@ -103,6 +103,7 @@ class BuildVocabulary(ModelStage):
             work=work,
         )
         sampled = for_each_shard(shards, extract, work.machine, self.label, gpu=True)
+        require_files(work.scratch, [row["name"] for row in sampled])
         vectors = Vectors(
             work.scratch,
             tuple(row["name"] for row in sampled),

@@ -15,7 +15,7 @@ from bownet.words.health import health, word_stats, words_and_labels, words_and_
 from pipelines.stages.maps import maps_of, memory_of_maps
 from pipelines.stages.model_stage import ModelStage
 from pipelines.stages.pictures import count_of, data_of, pixels_of, shard_labels, shards_of
-from pipelines.stages.shards import Row, for_each_shard
+from pipelines.stages.shards import Row, for_each_shard, require_files
 from pipelines.stages.signed import signed
 from pipelines.stages.vocabulary import BuildVocabulary, vocabulary_of
 from pipelines.store import Artifact, Estimate, Workspace
@@ -52,6 +52,7 @@ class Quantize(ModelStage):
             self.label,
             gpu=True,
         )
+        require_files(work, [row["name"] for row in done])
         found = health(
             reduce(add, [row["stats"] for row in done]),
             inertia=self.vocabulary.info["inertia"],

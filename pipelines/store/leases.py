@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from bownet.masking import without_password
 from pipelines.store.errors import StoreError
 
 LEASE_SECONDS = 30.0
@@ -51,7 +52,7 @@ class Lease:
             with self._speaking:
                 _ask("release", self.name, self.token)
         except Exception as error:  # the work is done; the lease runs out by itself
-            log.warning("%s: lease not given back, it ends in %.0f s: %s", self.name, self.seconds, error)
+            _warn(f"{self.name}: lease not given back, it ends in {self.seconds:.0f} s: {error}")
 
     def _renew(self) -> bool:
         with self._speaking:
@@ -61,10 +62,15 @@ class Lease:
         while not self._stop.wait(self.renew_seconds):
             try:
                 if not self._renew():
-                    log.warning("%s: lease lost to another process", self.name)
+                    _warn(f"{self.name}: lease lost to another process")
                     return
             except Exception as error:  # the actor may be moving to another node: try until told to stop
-                log.warning("%s: lease not renewed yet: %s", self.name, error)
+                _warn(f"{self.name}: lease not renewed yet: {error}")
+
+
+def _warn(text: str) -> None:
+    """A lease's name begins with the store's address, and that may hold a password."""
+    log.warning("%s", without_password(text))
 
 
 def try_lease(name: str, seconds: float = LEASE_SECONDS, renew_seconds: float = RENEW_SECONDS) -> Lease | str:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from killing import wait_for
 
 from pipelines.store import Stage, Store, Workspace
 from pipelines.store.errors import StoreError
@@ -305,6 +306,20 @@ def test_lease_of_a_killed_holder_runs_out(cluster: Any) -> None:
         lock.confirm()
     assert len(told) == 1
     assert holder_of("memory://store", "killed") is None
+
+
+def test_warnings_about_a_lease_show_no_password(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its name begins with the store's address."""
+    lease = try_lease("memory://me:hush-hush@store#key", seconds=30, renew_seconds=0.05)
+    assert not isinstance(lease, str)
+    monkeypatch.setattr("pipelines.store.leases.ANSWER_SECONDS", 0.0)  # as if the actor were away
+    wait_for(lambda: "lease not renewed yet" in caplog.text, 10)
+    lease.release()
+    assert "lease not given back" in caplog.text
+    assert "memory://me:***@store#key: " in caplog.text
+    assert "hush-hush" not in caplog.text
 
 
 def test_lease_survives_a_restart_of_its_actor(cluster: Any) -> None:

@@ -1,5 +1,6 @@
 """MLflow behind a real server that goes away and comes back, and what of its address may be shown."""
 
+import fcntl
 import json
 import os
 import socket
@@ -53,6 +54,17 @@ def test_calls_wait_in_order_and_refused_ones_do_not_hold_others_up(monkeypatch:
     assert sum("refuses a call (never)" in line for line in said) == 1
 
 
+def test_a_program_that_stands_still_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped while it made the tables of the sqlite file."""
+    monkeypatch.setattr("pipelines.tracking.LOCK_SECONDS", 0.5)
+    with (tmp_path / "a.db.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match=r"a\.db\.lock: another program has held it for 0 s; .*run again$"):
+            Tracking(f"sqlite:///{tmp_path}/a.db", "locked", {}, {})
+
+
 def test_a_server_that_is_away_is_not_asked_at_every_step() -> None:
     asked: list[float] = []
 
@@ -85,6 +97,21 @@ def test_what_hangs_is_not_asked_again_where_there_is_no_time_to_wait() -> None:
 def test_passwords_of_an_address_are_not_shown() -> None:
     assert how_to_look("https://me:secret@host/a") == "in a browser, at https://me:***@host/a"
     assert "secret" not in how_to_look("postgresql://me:secret@host:5432/db")
+
+
+@pytest.mark.slow
+def test_the_end_of_a_run_prints_no_password(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """MLflow itself would print a link to the run, from the address as it is."""
+    with server(tmp_path, free_port()) as address:
+        host = address.removeprefix("http://")
+        tracking = Tracking(f"http://me:hush-hush@{host}", "quiet", {}, {})
+        tracking.finish([{"name": "BoWNet", "metrics": {"linear/top1": 50.0}}])
+        client = mlflow.MlflowClient(address)
+        runs = client.search_runs([str(tracking.experiment_id)])
+        assert [run.info.status for run in runs] == ["FINISHED"] * 2
+    said = "".join(capfd.readouterr())
+    assert "hush-hush" not in said
+    assert "View run" not in said
 
 
 def test_a_run_writes_no_password_down(smoke: dict[str, Any], tmp_path: Path) -> None:
