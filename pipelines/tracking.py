@@ -10,6 +10,7 @@ import fcntl
 import importlib.metadata
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -346,9 +347,15 @@ def describe(experiment: str, settings: Mapping[str, Any]) -> str:
         "evaluators": "evaluators",
         "seed": "seed",
     }
-    said = ", ".join(f"{word}: {without_password(flat[name])}" for word, name in about.items() if name in flat)
+    said = ", ".join(f"{word}: {_in_words(flat[name])}" for word, name in about.items() if name in flat)
     reduced = f" **Reduced scale ({flat['scale']}): not comparable with the paper.**" if _is_reduced(flat) else ""
     return f"`{experiment}` {said}.{reduced}"
+
+
+def _in_words(value: str) -> str:
+    """Lists without the brackets and quotes of Python."""
+    shown = without_password(value)
+    return shown[1:-1].replace("'", "").replace(", ", " + ") if re.fullmatch(r"\[.*\]|\(.*\)", shown) else shown
 
 
 def _is_reduced(flat: Mapping[str, str]) -> bool:

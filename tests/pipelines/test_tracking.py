@@ -19,7 +19,7 @@ from pipelines.outbox import Outbox
 from pipelines.presets import PRESETS
 from pipelines.store.artifacts import commit
 from pipelines.sweeps.space import changed
-from pipelines.tracking import Tracking, how_to_look
+from pipelines.tracking import Tracking, describe, how_to_look
 
 
 class Away(Exception):
@@ -253,3 +253,8 @@ def test_programs_that_start_at_once_on_a_new_store(tmp_path: Path) -> None:
     assert [program.returncode for program in running] == [0, 0, 0]
     assert len(set(runs)) == 3
     assert "None" not in runs
+
+
+def test_lists_are_described_in_words() -> None:
+    said = describe("demo", {"teacher": {"kind": "rotation"}, "evaluators": ["linear", "fewshot"], "seed": 0})
+    assert said == "`demo` teacher: rotation, evaluators: linear + fewshot, seed: 0."
