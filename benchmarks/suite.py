@@ -2,7 +2,7 @@
 
 python benchmarks/suite.py                 the short set: some minutes; writes benchmarks/results.json and results.md
 python benchmarks/suite.py --full          the long set: hours. Options that it does not know go to against_peers.py
-python benchmarks/suite.py --full --programs train.py sweep.py      some of it; the other rows stay as recorded
+python benchmarks/suite.py --full --programs train.py evaluation.py:svm      some of it; other rows stay as recorded
 python benchmarks/suite.py --check         the short set against what is recorded: warns, writes nothing
 
 README and docs/performance.md show the rows of the programs that a mark names: <!-- measured: train.py -->.
@@ -60,8 +60,7 @@ FULL = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the long set")
-    known = sorted({part.program for part in FULL})
-    parser.add_argument("--programs", nargs="+", choices=known, default=known, help="only these (default: all)")
+    parser.add_argument("--programs", nargs="+", help="only these, or evaluation.py:svm,linear for some sections")
     parser.add_argument("--check", action="store_true", help="compare with what is recorded, and write nothing")
     parser.add_argument("--small", action="store_true", help="the smallest sizes, to see that it runs")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of results.json and results.md")
@@ -69,6 +68,10 @@ def main() -> int:
     arguments, of_peers = parser.parse_known_args()
     if arguments.small and arguments.out == HERE and not arguments.check:
         parser.error("--small: its sizes are not those that are recorded; add --check, or --out another folder")
+    try:
+        parts = chosen(FULL if arguments.full else SHORT, arguments.programs)
+    except ValueError as error:
+        parser.error(str(error))
     given = {"against_peers.py": of_peers}
     if arguments.detectron2_python:
         given["evaluation.py"] = ["--detectron2-python", arguments.detectron2_python]
@@ -76,9 +79,7 @@ def main() -> int:
     measured: list[dict[str, Any]] = []
     failed: list[str] = []
     try:
-        for part in FULL if arguments.full else SHORT:
-            if part.program not in arguments.programs:
-                continue
+        for part in parts:
             print(f"== {part.program} --only {part.sections}", flush=True)
             started = time.perf_counter()
             rows, code = run(part, given.get(part.program, ()), arguments.small)
@@ -100,6 +101,28 @@ def main() -> int:
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
+
+
+def chosen(parts: Sequence[Part], programs: Sequence[str] | None) -> list[Part]:
+    """Those of the programs that are named, and of these the sections that are named."""
+    if programs is None:
+        return list(parts)
+    found: list[Part] = []
+    for name in programs:
+        program, _, sections = name.partition(":")
+        mine = [part for part in parts if part.program == program]
+        known = [section for part in mine for section in part.sections.split(",")]
+        wanted = sections.split(",") if sections else known
+        if not mine:
+            raise ValueError(
+                f"--programs {name}: unknown; there are {', '.join(dict.fromkeys(p.program for p in parts))}"
+            )
+        if unknown := sorted({*wanted} - {*known}):
+            raise ValueError(f"--programs {name}: no section {unknown[0]}; there are {', '.join(known)}")
+        for part in mine:
+            if here := [section for section in part.sections.split(",") if section in wanted]:
+                found.append(Part(program, ",".join(here)))
+    return found
 
 
 def run(part: Part, given: Sequence[str], small: bool, folder: Path = HERE) -> tuple[list[dict[str, Any]], int]:

@@ -165,6 +165,17 @@ def test_a_section_that_fails_costs_no_other_and_a_program_that_fails_none_of_th
     assert suite.run(suite.Part("b.py", "good"), (), False, tmp_path) == ([], 3)
 
 
+def test_some_programs_and_some_sections_are_chosen() -> None:
+    parts = (suite.Part("a.py", "x,y"), suite.Part("b.py", "z"), suite.Part("a.py", "w"))
+    assert suite.chosen(parts, None) == [*parts]
+    assert suite.chosen(parts, ["a.py"]) == [parts[0], parts[2]]
+    assert suite.chosen(parts, ["b.py", "a.py:w,y"]) == [parts[1], suite.Part("a.py", "y"), parts[2]]
+    with pytest.raises(ValueError, match=r"^--programs c.py: unknown; there are a.py, b.py$"):
+        suite.chosen(parts, ["c.py"])
+    with pytest.raises(ValueError, match=r"^--programs a.py:z: no section z; there are x, y, w$"):
+        suite.chosen(parts, ["a.py:z"])
+
+
 def test_the_suite_fails_where_a_program_does_and_has_no_rows_of_it(tmp_path: Path) -> None:
     """A whole suite of one program, which does not know an option: what is recorded of it stays."""
     suite_py = [sys.executable, str(ROOT / "benchmarks" / "suite.py"), "--out", str(tmp_path)]
