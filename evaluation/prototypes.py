@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bownet.products import inner
 from evaluation.episodes import Episodes, members
 
 GRAM_BYTES = 1 << 30  # a larger matrix is not made
@@ -96,7 +97,7 @@ def gram(x_SD: Tensor) -> Tensor:
     product_SS = torch.empty(len(x_SD), len(x_SD))
     for start in range(0, len(x_SD), _TILE):
         stop = min(start + _TILE, len(x_SD))
-        torch.mm(x_SD[start:stop], x_SD[:stop].T, out=product_SS[start:stop, :stop])
+        product_SS[start:stop, :stop] = inner(x_SD[start:stop], x_SD[:stop])
         product_SS[:start, start:stop] = product_SS[start:stop, :start].T
     return product_SS
 

@@ -16,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bownet.products import inner
+
 MIN_CHANNELS, MIN_WORDS = 96, 512  # with fewer the whole product is as fast
 WORTH = 0.06  # share of pairs that may remain before the whole product is faster
 
@@ -63,7 +65,7 @@ class Sketch:
         # One product of a chunk gives its first coordinates and x·mean; one more the bounds of all its scores.
         self._into = torch.cat([basis_DS, mean[:, None]], 1).float()
         self._origin_S = (mean @ basis_DS).float()
-        self._bounds = torch.cat([first_KS, rest_K[:, None], -square_K[:, None] / 2], 1).T.float().contiguous()
+        self._bounds = torch.cat([first_KS, rest_K[:, None], -square_K[:, None] / 2], 1).float().contiguous()
         self._mean_square, self._mean_length = float(mean.square().sum()), float(mean.norm())
         self._reach = float(square_K.max().sqrt())
         self._roundoff = (d + 8) * roundoff
@@ -87,7 +89,7 @@ class Sketch:
         first_N = torch.linalg.vector_norm(short[:, :-2], dim=1).square_()
         short[:, -2] = (square_N - first_N).clamp_(min=0).add_(noise_N).sqrt_()
 
-        score_NK = torch.mm(short, self._bounds, out=self._room_NK[:n]).numpy()
+        score_NK = inner(short, self._bounds, self._room_NK[:n]).numpy()
         if guess_N is None:
             guess_N = torch.from_numpy(score_NK.argmax(1))
         # The scores of the bounds are those of x - mean and c - mean: x·mean - |mean|²/2 apart from those of x and c.
