@@ -445,7 +445,7 @@ def test_a_sweep_ends_with_a_table_a_figure_and_runs(swept: dict[str, Any]) -> N
     assert done.data.tags["scale"] == "tiny"
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_a_killed_sweep_does_only_what_is_missing(tmp_path: Path) -> None:
     """`kill -9` of the driver when the first student is done; the same command ends with one teacher for all."""
     store = tmp_path / "store"
